@@ -1,0 +1,1 @@
+//! Black-box tests with real clients and peers, fault tests, benchmarks.

@@ -1,0 +1,1 @@
+//! Resolver, MX selection and mail's DNS policies.

@@ -1,0 +1,1 @@
+//! SMTP, submission and LMTP sessions: receive, check, accept.

@@ -1,0 +1,1 @@
+//! The outbound queue's scheduler, MX delivery, bounces and reports.

@@ -1,0 +1,2 @@
+//! The Posthouse binary.
+fn main() {}

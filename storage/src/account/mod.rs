@@ -1,0 +1,195 @@
+//! Accounts: mailboxes, the places of messages in them, flags, threads, quota; one entity group each.
+//!
+//! [`AccountState`] is immutable and shared: a session keeps an `Arc` of the one it last told its client about, and
+//! compares it with a newer one (unchanged chunks are the same `Arc`) to learn what to say.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use crate::group::Seq;
+use crate::message::{EmailId, MessageRow, ThreadId};
+
+/// Names an account, for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AccountId(pub u64);
+
+/// Names a mailbox of an account, for ever; survives renames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MailboxId(pub u32);
+
+/// A message's number in a mailbox; rises, never used twice under one uidvalidity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Uid(pub NonZeroU32);
+
+/// Special use of a mailbox (RFC 6154).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum Role { Inbox, Drafts, Sent, Junk, Trash, Archive }
+
+/// Flags of a message in a mailbox: system flags in the low bits, the mailbox's keyword `i` in bit `8 + i`, and
+/// internal marks in the top bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Flags(pub u64);
+
+#[allow(missing_docs)]
+impl Flags {
+    pub const SEEN: Self = Self(1);
+    pub const ANSWERED: Self = Self(2);
+    pub const FLAGGED: Self = Self(4);
+    pub const DELETED: Self = Self(8);
+    pub const DRAFT: Self = Self(16);
+    /// Internal: the message row may be referred to from another place as well (it was copied).
+    pub const SHARED: Self = Self(1 << 63);
+    /// Keywords a mailbox can have: bits 8..62.
+    pub const KEYWORDS_MAX: usize = 54;
+    pub fn contains(self, other: Self) -> bool { self.0 & other.0 == other.0 }
+    pub fn union(self, other: Self) -> Self { Self(self.0 | other.0) }
+    pub fn without(self, other: Self) -> Self { Self(self.0 & !other.0) }
+    pub fn keyword(index: usize) -> Self { Self(1 << (8 + index)) }
+    /// What clients may see: without the internal marks.
+    pub fn public(self) -> Self { Self(self.0 & !(1 << 63) & !(1 << 62)) }
+}
+
+/// A message's place in a mailbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// Its number there.
+    pub uid: Uid,
+    /// RFC822.SIZE.
+    pub size: u32,
+    /// The journal's number of the last change to this entry.
+    pub modseq: Seq,
+    /// Flags and keywords.
+    pub flags: Flags,
+    /// The message.
+    pub email: EmailId,
+    /// Its thread.
+    pub thread: ThreadId,
+}
+
+/// Counts kept per chunk and per mailbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Entries.
+    pub messages: u32,
+    /// Entries without \Seen.
+    pub unseen: u32,
+    /// Entries with \Deleted.
+    pub deleted: u32,
+    /// Sum of sizes, bytes.
+    pub bytes: u64,
+}
+
+/// Up to some thousand entries, rising by uid.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Chunk {
+    /// The entries.
+    pub entries: Vec<Entry>,
+}
+
+/// A chunk's place in a mailbox: what is known without loading it. Two slots that are the same `Arc` hold the same
+/// entries. Fetch the entries with [`Account::chunk`]; `resident()` tells what is already in memory.
+pub use state::Slot;
+
+/// A mailbox as of one state.
+#[derive(Debug, Clone)]
+pub struct Mailbox {
+    /// Id.
+    pub id: MailboxId,
+    /// Full name, UTF-8, `/` between levels; the inbox is exactly `INBOX`.
+    pub name: Arc<str>,
+    /// Special use.
+    pub role: Option<Role>,
+    /// Changes only if the mailbox is made anew.
+    pub uid_validity: NonZeroU32,
+    /// The next uid that will be given.
+    pub uid_next: Uid,
+    /// Subscribed.
+    pub subscribed: bool,
+    /// False for a name that only has children (RFC 3501 §6.3.4: \Noselect after DELETE of a parent).
+    pub selectable: bool,
+    /// Highest modseq of any change in it, expunges included.
+    pub highest_modseq: Seq,
+    /// Keywords in order of their bits.
+    pub keywords: Arc<Vec<Arc<str>>>,
+    /// UIDs from here on were not yet given to a session as \Recent.
+    pub recent_from: Uid,
+    /// Totals.
+    pub counts: Counts,
+    /// Its entries, rising by uid.
+    pub slots: Arc<Vec<Arc<Slot>>>,
+}
+
+/// An account as of `seq`.
+#[derive(Debug, Clone)]
+pub struct AccountState {
+    /// As of this journal number.
+    pub seq: Seq,
+    /// Mailboxes by id.
+    pub mailboxes: BTreeMap<MailboxId, Arc<Mailbox>>,
+    /// Names that are subscribed though no such mailbox exists (RFC 3501 §6.3.6).
+    pub orphan_subscriptions: Arc<std::collections::BTreeSet<Arc<str>>>,
+    /// Messages and bytes in the account.
+    pub used: Counts,
+    /// Quota in bytes, 0 = none.
+    pub quota_bytes: u64,
+}
+
+/// Which uids: a sorted list of disjoint inclusive ranges; `*` resolved by the caller.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct UidSet(pub Vec<(Uid, Uid)>);
+
+/// How STORE changes flags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum FlagChange { Replace, Add, Remove }
+
+/// Flags by name: system bits and keywords.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FlagNames {
+    /// System flags.
+    pub system: Flags,
+    /// Keywords, as the client wrote them (compared without regard to ASCII case).
+    pub keywords: Vec<String>,
+}
+
+/// A message to be added: made once by [`crate::message::MessageWriter`], added to any number of places.
+pub use crate::message::NewMessage;
+
+/// Where an appended message went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Appended { pub mailbox: MailboxId, pub uid_validity: NonZeroU32, pub uid: Uid, pub email: EmailId, pub seq: Seq }
+
+/// Where copied or moved messages went: `(old, new)` rising by old uid. Uids that no longer exist are left out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Copied { pub uid_validity: NonZeroU32, pub pairs: Vec<(Uid, Uid)>, pub seq: Seq }
+
+/// Why an account operation failed. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum AccountError {
+    #[error("no such mailbox")]
+    NoMailbox,
+    #[error("the mailbox exists already")]
+    MailboxExists,
+    #[error("the mailbox has children and cannot be removed again")]
+    HasChildren,
+    #[error("not a valid mailbox name: {0}")]
+    BadName(&'static str),
+    #[error("this cannot be done to the inbox")]
+    Inbox,
+    #[error("too many {what}: at most {max}")]
+    TooMany { what: &'static str, max: usize },
+    #[error("over quota: {used} of {quota} bytes used")]
+    OverQuota { used: u64, quota: u64 },
+    #[error("no such message")]
+    NoMessage,
+    #[error(transparent)]
+    Store(#[from] crate::wide::StoreError),
+}
+
+mod state;
+pub use state::*;
