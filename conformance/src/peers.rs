@@ -1,0 +1,1 @@
+//! Real peers that the tests and the benchmark start beside the server.
