@@ -13,12 +13,12 @@ use std::pin::Pin;
 
 use bytes::Bytes;
 
-mod embedded;
+pub mod embedded;
 pub mod memory;
 #[cfg(test)]
 mod contract;
 
-pub use embedded::{Embedded, EmbeddedConfig};
+pub use embedded::EmbeddedConfig;
 
 /// A boxed future, so that `dyn Store` is possible; one small allocation for an operation that does I/O.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -199,4 +199,61 @@ pub trait Store: Send + Sync + 'static {
 
     /// Makes everything written so far durable and stops background work. Further calls fail with `Unavailable`.
     fn close(&self) -> BoxFuture<'_, Result<()>>;
+}
+
+/// Longest partition key, bytes.
+pub const PARTITION_BYTES_MAX: usize = 512;
+/// Longest clustering key, bytes.
+pub const KEY_BYTES_MAX: usize = 1_024;
+/// Longest value, bytes.
+pub const VALUE_BYTES_MAX: usize = 16 * 1_024 * 1_024;
+
+/// Refuses a partition key out of bounds.
+fn check_partition(partition: &[u8]) -> Result<()> {
+    if partition.is_empty() || partition.len() > PARTITION_BYTES_MAX {
+        return Err(StoreError::Refused(format!("a partition key has 1 to {PARTITION_BYTES_MAX} bytes")));
+    }
+    Ok(())
+}
+
+/// Refuses a row out of bounds.
+fn check_row(key: &[u8], value: Option<&Bytes>) -> Result<()> {
+    if key.len() > KEY_BYTES_MAX {
+        return Err(StoreError::Refused(format!("a clustering key has at most {KEY_BYTES_MAX} bytes")));
+    }
+    if value.is_some_and(|value| value.len() > VALUE_BYTES_MAX) {
+        return Err(StoreError::Refused(format!("a value has at most {VALUE_BYTES_MAX} bytes")));
+    }
+    Ok(())
+}
+
+/// Refuses a batch with any write out of bounds.
+fn check_batch(batch: &Batch) -> Result<()> {
+    for write in &batch.writes {
+        check_partition(&write.partition)?;
+        check_row(&write.key, write.value.as_ref())?;
+    }
+    Ok(())
+}
+
+/// Refuses a commit with anything out of bounds.
+fn check_commit(commit: &Commit) -> Result<()> {
+    check_partition(&commit.partition)?;
+    if commit.expected >= Version::MAX - 1 {
+        return Err(StoreError::Refused("no version comes after the expected one".to_owned()));
+    }
+    for (key, value) in &commit.writes {
+        check_row(key, value.as_ref())?;
+    }
+    check_batch(&commit.first)
+}
+
+/// True when no key can be within `range`, also when its ends are the wrong way round.
+fn range_is_empty(range: &KeyRange) -> bool {
+    use Bound::{Excluded, Included};
+    match range {
+        (Included(from), Included(to)) => from > to,
+        (Included(from) | Excluded(from), Excluded(to)) | (Excluded(from), Included(to)) => from >= to,
+        _ => false,
+    }
 }
