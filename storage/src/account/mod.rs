@@ -3,12 +3,18 @@
 //! [`AccountState`] is immutable and shared: a session keeps an `Arc` of the one it last told its client about, and
 //! compares it with a newer one (unchanged chunks are the same `Arc`) to learn what to say.
 
+mod accounts;
+mod slot;
+
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+pub use accounts::{Account, Accounts, AccountsConfig, OCTETS_MAX};
+pub use slot::Slot;
+
 use crate::group::Seq;
-use crate::message::{EmailId, MessageRow, ThreadId};
+use crate::message::{EmailId, ThreadId};
 
 /// Names an account, for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -25,7 +31,14 @@ pub struct Uid(pub NonZeroU32);
 /// Special use of a mailbox (RFC 6154).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs)]
-pub enum Role { Inbox, Drafts, Sent, Junk, Trash, Archive }
+pub enum Role {
+    Inbox,
+    Drafts,
+    Sent,
+    Junk,
+    Trash,
+    Archive,
+}
 
 /// Flags of a message in a mailbox: system flags in the low bits, the mailbox's keyword `i` in bit `8 + i`, and
 /// internal marks in the top bits.
@@ -43,12 +56,22 @@ impl Flags {
     pub const SHARED: Self = Self(1 << 63);
     /// Keywords a mailbox can have: bits 8..62.
     pub const KEYWORDS_MAX: usize = 54;
-    pub fn contains(self, other: Self) -> bool { self.0 & other.0 == other.0 }
-    pub fn union(self, other: Self) -> Self { Self(self.0 | other.0) }
-    pub fn without(self, other: Self) -> Self { Self(self.0 & !other.0) }
-    pub fn keyword(index: usize) -> Self { Self(1 << (8 + index)) }
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+    pub fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+    pub fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+    pub fn keyword(index: usize) -> Self {
+        Self(1 << (8 + index))
+    }
     /// What clients may see: without the internal marks.
-    pub fn public(self) -> Self { Self(self.0 & !(1 << 63) & !(1 << 62)) }
+    pub fn public(self) -> Self {
+        Self(self.0 & !(1 << 63) & !(1 << 62))
+    }
 }
 
 /// A message's place in a mailbox.
@@ -88,10 +111,6 @@ pub struct Chunk {
     pub entries: Vec<Entry>,
 }
 
-/// A chunk's place in a mailbox: what is known without loading it. Two slots that are the same `Arc` hold the same
-/// entries. Fetch the entries with [`Account::chunk`]; `resident()` tells what is already in memory.
-pub use state::Slot;
-
 /// A mailbox as of one state.
 #[derive(Debug, Clone)]
 pub struct Mailbox {
@@ -127,7 +146,7 @@ pub struct AccountState {
     /// As of this journal number.
     pub seq: Seq,
     /// Mailboxes by id.
-    pub mailboxes: BTreeMap<MailboxId, Arc<Mailbox>>,
+    pub mailboxes: Arc<BTreeMap<MailboxId, Arc<Mailbox>>>,
     /// Names that are subscribed though no such mailbox exists (RFC 3501 §6.3.6).
     pub orphan_subscriptions: Arc<std::collections::BTreeSet<Arc<str>>>,
     /// Messages and bytes in the account.
@@ -143,7 +162,11 @@ pub struct UidSet(pub Vec<(Uid, Uid)>);
 /// How STORE changes flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub enum FlagChange { Replace, Add, Remove }
+pub enum FlagChange {
+    Replace,
+    Add,
+    Remove,
+}
 
 /// Flags by name: system bits and keywords.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -157,15 +180,49 @@ pub struct FlagNames {
 /// A message to be added: made once by [`crate::message::MessageWriter`], added to any number of places.
 pub use crate::message::NewMessage;
 
+/// One message to be added to a mailbox.
+#[derive(Debug, Clone)]
+pub struct AppendItem {
+    /// The message.
+    pub message: Arc<NewMessage>,
+    /// Its first flags.
+    pub flags: FlagNames,
+    /// IMAP's INTERNALDATE, milliseconds since 1970.
+    pub received_at_ms: i64,
+    /// Its id, when the caller must know it beforehand; else one is made. Never one that was used before.
+    pub email: Option<EmailId>,
+}
+
+/// What became of a STORE.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Stored {
+    /// The journal's number after it.
+    pub seq: Seq,
+    /// Left alone because they changed after `unchanged_since`.
+    pub modified: Vec<Uid>,
+    /// Asked for but not there.
+    pub missing: Vec<Uid>,
+}
+
 /// Where an appended message went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub struct Appended { pub mailbox: MailboxId, pub uid_validity: NonZeroU32, pub uid: Uid, pub email: EmailId, pub seq: Seq }
+pub struct Appended {
+    pub mailbox: MailboxId,
+    pub uid_validity: NonZeroU32,
+    pub uid: Uid,
+    pub email: EmailId,
+    pub seq: Seq,
+}
 
 /// Where copied or moved messages went: `(old, new)` rising by old uid. Uids that no longer exist are left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub struct Copied { pub uid_validity: NonZeroU32, pub pairs: Vec<(Uid, Uid)>, pub seq: Seq }
+pub struct Copied {
+    pub uid_validity: NonZeroU32,
+    pub pairs: Vec<(Uid, Uid)>,
+    pub seq: Seq,
+}
 
 /// Why an account operation failed. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -187,9 +244,26 @@ pub enum AccountError {
     OverQuota { used: u64, quota: u64 },
     #[error("no such message")]
     NoMessage,
+    #[error("not a valid keyword")]
+    BadKeyword,
+    /// Only from [`crate::delivery::Delivery::deliver`]: it failed for now, but the delivery is durably promised and
+    /// will be carried out. To the sender it counts as accepted.
+    #[error("accepted, and delivered as soon as the store allows")]
+    Deferred,
+    #[error("the account's stored data is damaged: {0}")]
+    Corrupt(String),
     #[error(transparent)]
     Store(#[from] crate::wide::StoreError),
 }
 
-mod state;
-pub use state::*;
+impl AccountState {
+    /// The mailbox of that name.
+    pub fn by_name(&self, name: &str) -> Option<&Arc<Mailbox>> {
+        self.mailboxes.values().find(|mailbox| &*mailbox.name == name)
+    }
+
+    /// The mailbox of that special use.
+    pub fn by_role(&self, role: Role) -> Option<&Arc<Mailbox>> {
+        self.mailboxes.values().find(|mailbox| mailbox.role == Some(role))
+    }
+}

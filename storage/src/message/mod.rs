@@ -133,3 +133,36 @@ pub struct MessageRow {
     /// Message-ID, In-Reply-To and References hashes it was threaded by, and the thread.
     pub thread: ThreadId,
 }
+
+/// Where messages being received are kept, and how much of each in memory.
+#[derive(Debug, Clone)]
+pub struct SpoolConfig {
+    /// Folder for what does not fit in memory.
+    pub dir: std::path::PathBuf,
+    /// Octets of a message kept in memory.
+    pub memory_bytes_max: usize,
+}
+
+/// A message received in full, not stored yet.
+#[derive(Debug)]
+pub struct NewMessage {
+    octets: Bytes,
+    structure: Part,
+}
+
+impl NewMessage {
+    /// Octets of the whole message.
+    pub fn size(&self) -> u64 {
+        self.octets.len() as u64
+    }
+
+    /// The MIME structure.
+    pub fn structure(&self) -> &Part {
+        &self.structure
+    }
+
+    /// Octets of it.
+    pub async fn read(&self, range: Range<u64>) -> std::io::Result<Bytes> {
+        Ok(self.octets.slice(range.start as usize..range.end as usize))
+    }
+}

@@ -34,13 +34,18 @@ pub enum Table {
     Message,
     /// Message bodies: partition = account and week, clustering = email id and part number.
     Body,
+    /// Which thread a Message-ID belongs to: partition = account and hash bucket, clustering = hash of the id.
+    Thread,
+    /// What was begun and must be finished after a crash: partition = kind and day, clustering = its id.
+    Intent,
     /// Directory: domains, accounts, aliases.
     Directory,
 }
 
 impl Table {
     /// Every table, in a fixed order.
-    pub const ALL: [Self; 5] = [Self::Head, Self::Chunk, Self::Message, Self::Body, Self::Directory];
+    pub const ALL: [Self; 7] =
+        [Self::Head, Self::Chunk, Self::Message, Self::Body, Self::Thread, Self::Intent, Self::Directory];
 
     /// The engine's name for the table.
     pub fn name(self) -> &'static str {
@@ -49,6 +54,8 @@ impl Table {
             Self::Chunk => "chunk",
             Self::Message => "message",
             Self::Body => "body",
+            Self::Thread => "thread",
+            Self::Intent => "intent",
             Self::Directory => "directory",
         }
     }

@@ -1,0 +1,84 @@
+//! Everything put together: what the binary opens once and hands to the protocol crates.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::account::{Accounts, AccountsConfig};
+use crate::delivery::Delivery;
+use crate::message::SpoolConfig;
+use crate::wide::{Store, StoreError};
+
+/// Where storage lives and how much of the machine it may use.
+#[derive(Debug, Clone)]
+pub struct StorageConfig {
+    /// The data directory; made if missing, held by one process at a time.
+    pub data_dir: PathBuf,
+    /// The engine's cache of blocks read, bytes.
+    pub cache_bytes: u64,
+    /// What the engine holds in memory before it goes to files, bytes, for all tables together.
+    pub memtable_bytes: u64,
+    /// Memory for accounts' state (mailboxes, flags), bytes.
+    pub account_memory_bytes: usize,
+    /// Quota of a new account, bytes; 0 = none.
+    pub default_quota_bytes: u64,
+    /// How long an expunged message's octets stay readable for sessions that still show it.
+    pub expunge_grace: Duration,
+    /// How much of a message being received stays in memory before it goes to a file, bytes.
+    pub spool_memory_bytes_max: usize,
+}
+
+impl Default for StorageConfig {
+    fn default() -> Self {
+        Self {
+            data_dir: PathBuf::from("data"),
+            cache_bytes: 64 << 20,
+            memtable_bytes: 64 << 20,
+            account_memory_bytes: 128 << 20,
+            default_quota_bytes: 0,
+            expunge_grace: Duration::from_secs(3600),
+            spool_memory_bytes_max: 128 << 10,
+        }
+    }
+}
+
+/// The opened storage.
+pub struct Storage {
+    /// The engine.
+    pub store: Arc<dyn Store>,
+    /// Accounts.
+    pub accounts: Accounts,
+    /// Delivery to accounts.
+    pub delivery: Delivery,
+    /// Where messages being received are kept.
+    pub spool: SpoolConfig,
+}
+
+impl Storage {
+    /// Opens the embedded store in the data directory.
+    pub async fn open(config: StorageConfig) -> Result<Arc<Self>, StoreError> {
+        let spool = config.data_dir.join("spool");
+        tokio::fs::create_dir_all(&spool).await?;
+        Err(StoreError::Unavailable("not built".to_owned()))
+    }
+
+    /// The same on a store given (the memory store in tests); `data_dir` holds the spool only.
+    pub fn with_store(store: Arc<dyn Store>, config: StorageConfig) -> Arc<Self> {
+        let accounts = Accounts::new(
+            store.clone(),
+            AccountsConfig {
+                memory_bytes: config.account_memory_bytes,
+                default_quota_bytes: config.default_quota_bytes,
+                grace: config.expunge_grace,
+            },
+        );
+        let delivery = Delivery::new(accounts.clone());
+        let spool = SpoolConfig { dir: config.data_dir.join("spool"), memory_bytes_max: config.spool_memory_bytes_max };
+        Arc::new(Self { store, accounts, delivery, spool })
+    }
+
+    /// Makes everything durable and stops the engine.
+    pub async fn close(&self) -> Result<(), StoreError> {
+        self.store.close().await
+    }
+}
