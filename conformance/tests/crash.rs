@@ -257,8 +257,13 @@ fn rounds(count: usize) -> Result<()> {
             for id in 0..IMAP_SESSIONS {
                 let seed = rng.random();
                 let (address, next, stop, known) = (server.imap(), &next, &stop, &known);
-                // The connection's end is how every session ends here.
-                scope.spawn(move || drop(worker(address, id, seed, next, stop, known)));
+                scope.spawn(move || {
+                    // A lost connection is how every session ends here; anything else is a fault.
+                    if let Err(error) = worker(address, id, seed, next, stop, known) {
+                        let lost = error.root_cause().is::<std::io::Error>() || error.to_string().contains("closed");
+                        assert!(lost, "session {id}: {error:#}");
+                    }
+                });
             }
             std::thread::sleep(Duration::from_millis(rng.random_range(30..500)));
             let alive = server.alive();
