@@ -107,7 +107,8 @@ fn noise(streams: usize) -> Result<()> {
     let mut server = Server::start(&directory.path().join("data"))?;
     still_serves(&mut server, "before")?;
     let (_, before) = server.memory_kb()?;
-    for (port, address) in (0..8).map(|offset| SocketAddr::from(([127, 0, 0, 1], server.base + offset))).enumerate() {
+    let base = server.base;
+    for (port, address) in (0..8).map(|offset| SocketAddr::from(([127, 0, 0, 1], base + offset))).enumerate() {
         std::thread::scope(|scope| {
             for thread in 0..4u64 {
                 scope.spawn(move || {
