@@ -1,1 +1,3 @@
 //! IMAP sessions.
+
+pub mod wire;

@@ -1,0 +1,1 @@
+//! BODY and BODYSTRUCTURE (RFC 3501 §7.4.2).

@@ -1,0 +1,1 @@
+//! IMAP's dates: `date`, `date-time`.
