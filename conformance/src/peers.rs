@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -181,7 +181,9 @@ impl Dovecot {
             lmtp = port + 1
         );
         std::fs::write(&config, text)?;
-        run(Command::new("dovecot").arg("-c").arg(&config))?;
+        // The daemon keeps what it inherits, so it is given no pipe that somebody would wait on.
+        let status = Command::new("dovecot").arg("-c").arg(&config).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
+        ensure!(status.success(), "dovecot: {status}; see {}", root.join("log").display());
         wait_port(port)?;
         let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
         Ok(Self { config, imap: address(port), lmtp: address(port + 1) })
