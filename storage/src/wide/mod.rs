@@ -13,12 +13,12 @@ use std::pin::Pin;
 
 use bytes::Bytes;
 
-pub mod embedded;
-pub mod memory;
 #[cfg(test)]
 mod contract;
+mod embedded;
+pub mod memory;
 
-pub use embedded::EmbeddedConfig;
+pub use embedded::{Embedded, EmbeddedConfig};
 
 /// A boxed future, so that `dyn Store` is possible; one small allocation for an operation that does I/O.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
