@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use crate::account::{Accounts, AccountsConfig};
 use crate::delivery::Delivery;
+use crate::directory::{Directory, DirectoryConfig};
 use crate::message::SpoolConfig;
-use crate::wide::{Store, StoreError};
+use crate::wide::{Embedded, EmbeddedConfig, Store, StoreError};
 
 /// Where storage lives and how much of the machine it may use.
 #[derive(Debug, Clone)]
@@ -26,6 +27,8 @@ pub struct StorageConfig {
     pub expunge_grace: Duration,
     /// How much of a message being received stays in memory before it goes to a file, bytes.
     pub spool_memory_bytes_max: usize,
+    /// Password hashes and failed logins.
+    pub directory: DirectoryConfig,
 }
 
 impl Default for StorageConfig {
@@ -38,6 +41,7 @@ impl Default for StorageConfig {
             default_quota_bytes: 0,
             expunge_grace: Duration::from_secs(3600),
             spool_memory_bytes_max: 128 << 10,
+            directory: DirectoryConfig::default(),
         }
     }
 }
@@ -50,6 +54,8 @@ pub struct Storage {
     pub accounts: Accounts,
     /// Delivery to accounts.
     pub delivery: Delivery,
+    /// Who exists.
+    pub directory: Directory,
     /// Where messages being received are kept.
     pub spool: SpoolConfig,
 }
@@ -59,7 +65,14 @@ impl Storage {
     pub async fn open(config: StorageConfig) -> Result<Arc<Self>, StoreError> {
         let spool = config.data_dir.join("spool");
         tokio::fs::create_dir_all(&spool).await?;
-        Err(StoreError::Unavailable("not built".to_owned()))
+        let engine = EmbeddedConfig {
+            dir: config.data_dir.clone(),
+            cache_bytes: config.cache_bytes,
+            memtable_bytes: config.memtable_bytes,
+        };
+        let opened = tokio::task::spawn_blocking(move || Embedded::open(&engine)).await;
+        let store = opened.map_err(|error| StoreError::Unavailable(error.to_string()))??;
+        Ok(Self::with_store(Arc::new(store), config))
     }
 
     /// The same on a store given (the memory store in tests); `data_dir` holds the spool only.
@@ -74,7 +87,8 @@ impl Storage {
         );
         let delivery = Delivery::new(accounts.clone());
         let spool = SpoolConfig { dir: config.data_dir.join("spool"), memory_bytes_max: config.spool_memory_bytes_max };
-        Arc::new(Self { store, accounts, delivery, spool })
+        let directory = Directory::new(store.clone(), config.directory);
+        Arc::new(Self { store, accounts, delivery, directory, spool })
     }
 
     /// Makes everything durable and stops the engine.
