@@ -61,17 +61,28 @@ pub struct Storage {
 }
 
 impl Storage {
-    /// Opens the embedded store in the data directory.
+    /// Opens the embedded store in the data directory (`store` below it) and empties the spool a crash left.
+    ///
+    /// # Errors
+    ///
+    /// `Locked` when another process holds the directory; `Corrupt` and `Refused` as the store says.
     pub async fn open(config: StorageConfig) -> Result<Arc<Self>, StoreError> {
-        let spool = config.data_dir.join("spool");
-        tokio::fs::create_dir_all(&spool).await?;
         let engine = EmbeddedConfig {
-            dir: config.data_dir.clone(),
+            dir: config.data_dir.join("store"),
             cache_bytes: config.cache_bytes,
             memtable_bytes: config.memtable_bytes,
         };
-        let opened = tokio::task::spawn_blocking(move || Embedded::open(&engine)).await;
-        let store = opened.map_err(|error| StoreError::Unavailable(error.to_string()))??;
+        let spool = config.data_dir.join("spool");
+        let opened = tokio::task::spawn_blocking(move || {
+            let store = Embedded::open(&engine)?;
+            // Only after the lock is held: these are nobody's files now.
+            match std::fs::remove_dir_all(&spool) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+                _ => std::fs::create_dir_all(&spool)?,
+            }
+            Ok::<_, StoreError>(store)
+        });
+        let store = opened.await.map_err(|error| StoreError::Unavailable(error.to_string()))??;
         Ok(Self::with_store(Arc::new(store), config))
     }
 
@@ -85,9 +96,9 @@ impl Storage {
                 grace: config.expunge_grace,
             },
         );
+        let directory = Directory::new(store.clone(), config.directory);
         let delivery = Delivery::new(accounts.clone());
         let spool = SpoolConfig { dir: config.data_dir.join("spool"), memory_bytes_max: config.spool_memory_bytes_max };
-        let directory = Directory::new(store.clone(), config.directory);
         Arc::new(Self { store, accounts, delivery, directory, spool })
     }
 

@@ -4,7 +4,19 @@
 //! compares it with a newer one (unchanged chunks are the same `Arc`) to learn what to say.
 
 mod accounts;
+mod apply;
+mod change;
+mod checkpoint;
+mod codec;
+mod decide;
+mod machine;
+#[cfg(test)]
+mod model;
+mod name;
 mod slot;
+mod state;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -27,6 +39,18 @@ pub struct MailboxId(pub u32);
 /// A message's number in a mailbox; rises, never used twice under one uidvalidity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Uid(pub NonZeroU32);
+
+impl Uid {
+    /// `None` for 0.
+    pub fn new(uid: u32) -> Option<Self> {
+        NonZeroU32::new(uid).map(Self)
+    }
+
+    /// As a number.
+    pub fn get(self) -> u32 {
+        self.0.get()
+    }
+}
 
 /// Special use of a mailbox (RFC 6154).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -104,11 +128,54 @@ pub struct Counts {
     pub bytes: u64,
 }
 
+impl Counts {
+    fn add(&mut self, entry: &Entry) {
+        self.messages += 1;
+        self.unseen += u32::from(!entry.flags.contains(Flags::SEEN));
+        self.deleted += u32::from(entry.flags.contains(Flags::DELETED));
+        self.bytes += u64::from(entry.size);
+    }
+
+    fn remove(&mut self, entry: &Entry) {
+        self.messages -= 1;
+        self.unseen -= u32::from(!entry.flags.contains(Flags::SEEN));
+        self.deleted -= u32::from(entry.flags.contains(Flags::DELETED));
+        self.bytes -= u64::from(entry.size);
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            messages: self.messages + other.messages,
+            unseen: self.unseen + other.unseen,
+            deleted: self.deleted + other.deleted,
+            bytes: self.bytes + other.bytes,
+        }
+    }
+
+    fn minus(self, other: Self) -> Self {
+        Self {
+            messages: self.messages - other.messages,
+            unseen: self.unseen - other.unseen,
+            deleted: self.deleted - other.deleted,
+            bytes: self.bytes - other.bytes,
+        }
+    }
+}
+
 /// Up to some thousand entries, rising by uid.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, PartialEq, Eq, Default)]
 pub struct Chunk {
     /// The entries.
     pub entries: Vec<Entry>,
+}
+
+impl Clone for Chunk {
+    /// With room for some more: most copies are made to add a message.
+    fn clone(&self) -> Self {
+        let mut entries = Vec::with_capacity(self.entries.len() + 32);
+        entries.extend_from_slice(&self.entries);
+        Self { entries }
+    }
 }
 
 /// A mailbox as of one state.
@@ -153,11 +220,69 @@ pub struct AccountState {
     pub used: Counts,
     /// Quota in bytes, 0 = none.
     pub quota_bytes: u64,
+    names: Arc<BTreeMap<Arc<str>, MailboxId>>,
+    mailbox_next: u32,
+    /// The highest uidvalidity ever given: a new one is above it.
+    uid_validity_max: u32,
+    /// What was expunged and still has rows, oldest first.
+    graves: Arc<Vec<state::Grave>>,
+    grave_next: NonZeroU32,
+    /// The last deliveries to several accounts.
+    deliveries: Arc<std::collections::VecDeque<state::Delivered>>,
+    /// Most entries of a chunk: the same on every node.
+    chunk_max: usize,
 }
 
 /// Which uids: a sorted list of disjoint inclusive ranges; `*` resolved by the caller.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UidSet(pub Vec<(Uid, Uid)>);
+
+impl UidSet {
+    /// True if `uid` is in it.
+    pub fn contains(&self, uid: Uid) -> bool {
+        let after = self.0.partition_point(|(first, _)| *first <= uid);
+        after.checked_sub(1).is_some_and(|at| uid <= self.0[at].1)
+    }
+
+    /// True if it names nothing.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds a uid above all that are in it.
+    pub fn push(&mut self, uid: Uid) {
+        match self.0.last_mut() {
+            Some((_, last)) if last.get().checked_add(1) == Some(uid.get()) => *last = uid,
+            _ => self.0.push((uid, uid)),
+        }
+    }
+
+    /// The same set, sorted and disjoint, whatever order it was written in.
+    fn sorted(&self) -> std::borrow::Cow<'_, Self> {
+        if self.0.iter().all(|(first, last)| first <= last) && self.0.is_sorted_by(|a, b| a.1 < b.0) {
+            return std::borrow::Cow::Borrowed(self);
+        }
+        let mut ranges: Vec<_> = self.0.iter().map(|&(a, b)| (a.min(b), a.max(b))).collect();
+        ranges.sort_unstable();
+        ranges.dedup_by(|next, kept| {
+            let joined = next.0 <= kept.1;
+            if joined {
+                kept.1 = kept.1.max(next.1);
+            }
+            joined
+        });
+        std::borrow::Cow::Owned(Self(ranges))
+    }
+}
+
+impl FromIterator<Uid> for UidSet {
+    /// From rising uids.
+    fn from_iter<I: IntoIterator<Item = Uid>>(uids: I) -> Self {
+        let mut set = Self::default();
+        uids.into_iter().for_each(|uid| set.push(uid));
+        set
+    }
+}
 
 /// How STORE changes flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -200,7 +325,7 @@ pub struct Stored {
     pub seq: Seq,
     /// Left alone because they changed after `unchanged_since`.
     pub modified: Vec<Uid>,
-    /// Asked for but not there.
+    /// Asked for but not there; the first 1,000 of them.
     pub missing: Vec<Uid>,
 }
 
@@ -244,6 +369,8 @@ pub enum AccountError {
     OverQuota { used: u64, quota: u64 },
     #[error("no such message")]
     NoMessage,
+    #[error("there is a mailbox of this special use already: {0:?}")]
+    RoleTaken(Role),
     #[error("not a valid keyword")]
     BadKeyword,
     /// Only from [`crate::delivery::Delivery::deliver`]: it failed for now, but the delivery is durably promised and
@@ -254,16 +381,4 @@ pub enum AccountError {
     Corrupt(String),
     #[error(transparent)]
     Store(#[from] crate::wide::StoreError),
-}
-
-impl AccountState {
-    /// The mailbox of that name.
-    pub fn by_name(&self, name: &str) -> Option<&Arc<Mailbox>> {
-        self.mailboxes.values().find(|mailbox| &*mailbox.name == name)
-    }
-
-    /// The mailbox of that special use.
-    pub fn by_role(&self, role: Role) -> Option<&Arc<Mailbox>> {
-        self.mailboxes.values().find(|mailbox| mailbox.role == Some(role))
-    }
 }
