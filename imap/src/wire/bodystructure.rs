@@ -1,1 +1,155 @@
-//! BODY and BODYSTRUCTURE (RFC 3501 §7.4.2).
+//! BODY and BODYSTRUCTURE (RFC 3501 §7.4.2), as Dovecot writes them: names of types and parameters in the case the
+//! structure has them (lower, unless a rule says otherwise), every extension field always there.
+//!
+//! Some clients show garbage when extension fields are left off, and Outlook wants the encoding as Dovecot spells it.
+
+use posthouse_storage::message::{Part, PartKind};
+
+use super::envelope;
+use super::write::{nstring, number, string};
+
+/// Appends the structure; without `extended` it is BODY, with it BODYSTRUCTURE.
+pub fn write(out: &mut Vec<u8>, root: &Part, extended: bool) {
+    part(out, root, extended, 0);
+}
+
+/// Deeper parts than this are told as octets. The structure of a stored message is shallower.
+const DEPTH_MAX: usize = 200;
+
+fn part(out: &mut Vec<u8>, part: &Part, extended: bool, depth: usize) {
+    out.push(b'(');
+    match &part.kind {
+        PartKind::Multipart(parts) if depth < DEPTH_MAX => multipart(out, part, parts, extended, depth),
+        kind => single(out, part, kind, extended, depth),
+    }
+    out.push(b')');
+}
+
+fn multipart(out: &mut Vec<u8>, whole: &Part, parts: &[Part], extended: bool, depth: usize) {
+    for inner in parts {
+        part(out, inner, extended, depth + 1);
+    }
+    if parts.is_empty() {
+        // The grammar wants at least one part (1*body): an empty text/plain, as Dovecot tells it.
+        out.extend_from_slice(b"(\"text\" \"plain\" ");
+        out.extend_from_slice(if extended {
+            b"(\"charset\" \"us-ascii\") NIL NIL \"7bit\" 0 0 NIL NIL NIL NIL)".as_slice()
+        } else {
+            b"(\"charset\" \"us-ascii\") NIL NIL \"7bit\" 0 0)".as_slice()
+        });
+    }
+    out.push(b' ');
+    string(out, &whole.media_subtype);
+    if extended {
+        out.push(b' ');
+        parameters(out, &whole.params);
+        extension(out, whole);
+    }
+}
+
+fn single(out: &mut Vec<u8>, part: &Part, kind: &PartKind, extended: bool, depth: usize) {
+    let is_text = part.media_type.eq_ignore_ascii_case(b"text");
+    let message = match kind {
+        PartKind::Message { envelope, root } if depth < DEPTH_MAX => Some((envelope, root)),
+        _ => None,
+    };
+    // "multipart" and "message" "rfc822" may only be told of what has their shape.
+    let (media_type, media_subtype) = match (message, part.media_type.as_slice(), part.media_subtype.as_slice()) {
+        (None, b"multipart", _) | (None, b"message", b"rfc822") => (&b"application"[..], &b"octet-stream"[..]),
+        (_, media_type, media_subtype) => (media_type, media_subtype),
+    };
+    string(out, media_type);
+    out.push(b' ');
+    string(out, media_subtype);
+    out.push(b' ');
+    parameters_of_text(out, part, is_text);
+    out.push(b' ');
+    nstring(out, part.id.as_deref());
+    out.push(b' ');
+    nstring(out, part.description.as_deref());
+    out.push(b' ');
+    string(out, &part.encoding);
+    out.push(b' ');
+    number(out, part.body.end.saturating_sub(part.body.start));
+    if let Some((envelope, root)) = message {
+        out.push(b' ');
+        envelope::write(out, envelope);
+        out.push(b' ');
+        self::part(out, root, extended, depth + 1);
+    }
+    if message.is_some() || is_text {
+        out.push(b' ');
+        number(out, u64::from(part.lines));
+    }
+    if extended {
+        out.push(b' ');
+        nstring(out, part.md5.as_deref());
+        extension(out, part);
+    }
+}
+
+/// RFC 2046 §4.1.2: text without a charset is US-ASCII; Dovecot says so.
+fn parameters_of_text(out: &mut Vec<u8>, part: &Part, is_text: bool) {
+    if is_text && !part.params.iter().any(|(name, _)| name.eq_ignore_ascii_case(b"charset")) {
+        out.extend_from_slice(b"(\"charset\" \"us-ascii\"");
+        for (name, value) in &part.params {
+            parameter(out, name, value);
+        }
+        out.push(b')');
+        return;
+    }
+    parameters(out, &part.params);
+}
+
+fn parameters(out: &mut Vec<u8>, parameters: &[(Vec<u8>, Vec<u8>)]) {
+    if parameters.is_empty() {
+        out.extend_from_slice(b"NIL");
+        return;
+    }
+    for (at, (name, value)) in parameters.iter().enumerate() {
+        if at == 0 {
+            out.push(b'(');
+            string(out, name);
+            out.push(b' ');
+            string(out, value);
+        } else {
+            parameter(out, name, value);
+        }
+    }
+    out.push(b')');
+}
+
+fn parameter(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.push(b' ');
+    string(out, name);
+    out.push(b' ');
+    string(out, value);
+}
+
+/// Disposition, language, location.
+fn extension(out: &mut Vec<u8>, part: &Part) {
+    out.push(b' ');
+    match &part.disposition {
+        None => out.extend_from_slice(b"NIL"),
+        Some((kind, disposition)) => {
+            out.push(b'(');
+            string(out, kind);
+            out.push(b' ');
+            parameters(out, disposition);
+            out.push(b')');
+        }
+    }
+    out.push(b' ');
+    match part.language.as_slice() {
+        [] => out.extend_from_slice(b"NIL"),
+        languages => {
+            for (at, language) in languages.iter().enumerate() {
+                out.push(if at == 0 { b'(' } else { b' ' });
+                string(out, language);
+            }
+            out.push(b')');
+        }
+    }
+    out.push(b' ');
+    nstring(out, part.location.as_deref());
+}
