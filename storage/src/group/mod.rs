@@ -4,11 +4,14 @@
 //! [`crate::wide::Store::commit`]. The partition's version is the journal's sequence number. On conflict the entries
 //! not seen yet are read and applied, and the closures run again: the journal is the cache-coherence protocol.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 
-use crate::wide::{Batch, BoxFuture, Store, StoreError};
+use crate::wide::{BoxFuture, Store, StoreError};
+
+mod journal;
+mod run;
+
+pub use run::{ChangeError, Draft, Group, GroupConfig, Published};
 
 /// A journal sequence number: the partition's version after the commit. 0 = the empty state.
 pub type Seq = u64;
@@ -50,7 +53,12 @@ pub trait Machine: Send + Sync + 'static {
     /// The state before the first entry.
     fn empty(&self) -> Self::State;
     /// Applies one entry committed as part of `seq`. Must leave `state` untouched when it fails.
-    fn apply(&self, state: &mut Self::State, seq: Seq, entry: &Self::Entry) -> Result<(), Halt<std::convert::Infallible, Self::Missing>>;
+    fn apply(
+        &self,
+        state: &mut Self::State,
+        seq: Seq,
+        entry: &Self::Entry,
+    ) -> Result<(), Halt<std::convert::Infallible, Self::Missing>>;
     /// Appends the entry's bytes to `out`.
     fn encode(&self, entry: &Self::Entry, out: &mut Vec<u8>);
     /// Reads one entry back.
