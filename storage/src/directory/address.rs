@@ -125,7 +125,8 @@ pub(super) fn domain_key(domain: &str) -> Result<String, &'static str> {
 /// Combining marks that letters of U-labels need.
 fn is_mark(c: char) -> bool {
     matches!(c, '\u{300}'..='\u{36f}' | '\u{900}'..='\u{d7f}' | '\u{e00}'..='\u{fff}' | '\u{1000}'..='\u{109f}'
-        | '\u{1780}'..='\u{17ff}' | '\u{b7}' | '\u{30fb}' | '\u{30fc}' | '\u{200c}' | '\u{200d}' | '\u{591}'..='\u{6ff}')
+        | '\u{1780}'..='\u{17ff}' | '\u{b7}' | '\u{30fb}' | '\u{30fc}' | '\u{200c}' | '\u{200d}' | '\u{591}'..='\u{5c7}'
+        | '\u{610}'..='\u{61a}' | '\u{64b}'..='\u{65f}' | '\u{670}')
 }
 
 /// RFC 3492 §6.3. `None` when it would overflow or grow beyond a label.
@@ -180,4 +181,52 @@ fn punycode(label: &str, out: &mut String) -> Option<()> {
         n += 1;
     }
     Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_labels() {
+        // RFC 3492 §7.1 and names in use.
+        let cases = [
+            ("bücher.example", "xn--bcher-kva.example"),
+            ("MÜNCHEN.de", "xn--mnchen-3ya.de"),
+            ("他们为什么不说中文.test", "xn--ihqwcrb4cv8a8dqg056pqjye.test"),
+            ("почемужеонинеговорятпорусски.test", "xn--b1abfaaepdrnnbgefbadotcwatmq2g4l.test"),
+            ("ليهمابتكلموشعربي؟.test", ""),
+            ("なぜみんな日本語を話してくれないのか.test", "xn--n8jok5ay5dzabd5bym9f0cm5685rrjetr6pdxa.test"),
+            ("例え。テスト", "xn--r8jz45g.xn--zckzah"),
+            ("faß.de", "xn--fa-hia.de"),
+            ("xn--bcher-kva.EXAMPLE.", "xn--bcher-kva.example"),
+        ];
+        for (domain, key) in cases {
+            assert_eq!(domain_key(domain).unwrap_or_default(), key, "{domain}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_no_panic_and_the_compared_form_is_stable(text in "\\PC{0,80}", octets in ".{0,300}") {
+            for text in [text, octets] {
+                if let Ok(key) = domain_key(&text) {
+                    prop_assert!(key.len() <= 253 && key.is_ascii());
+                    prop_assert_eq!(domain_key(&key), Ok(key));
+                }
+                if let Ok(address) = Address::parse(&text) {
+                    prop_assert_eq!(Address::parse(&address.to_string()).unwrap(), address);
+                }
+            }
+        }
+
+        #[test]
+        fn letters_of_any_case_are_the_same_name(local in "[a-zA-Z0-9.+-]{1,20}", domain in "[a-z]{1,9}\\.[a-zA-Z]{2,9}") {
+            let lower = Address::parse(&format!("{local}@{domain}").to_lowercase());
+            let upper = Address::parse(&format!("{local}@{domain}").to_uppercase());
+            prop_assert_eq!(lower.map(|a| (a.key, a.domain)).ok(), upper.map(|a| (a.key, a.domain)).ok());
+        }
+    }
 }

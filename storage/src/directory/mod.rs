@@ -7,9 +7,16 @@
 //! contact, the domain's catch-all. Aliases may point at aliases; each account is named once in the answer.
 
 mod address;
+mod admin;
+mod login;
+mod lookup;
+mod row;
+#[cfg(test)]
+mod tests;
+mod throttle;
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::account::AccountId;
@@ -153,20 +160,22 @@ impl DirectoryConfig {
 /// The directory. Cheap to clone; clones share caches and failed logins' memory.
 #[derive(Clone)]
 pub struct Directory {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
     store: Arc<dyn Store>,
+    answers: Mutex<lookup::Answers>,
+    logins: login::Logins,
 }
 
 type Result<T, E = DirectoryError> = std::result::Result<T, E>;
 
-fn later<T>() -> Result<T> {
-    Err(StoreError::Unavailable("not built".to_owned()).into())
-}
-
-#[allow(unused_variables)]
 impl Directory {
     /// A directory on `store`.
     pub fn new(store: Arc<dyn Store>, config: DirectoryConfig) -> Self {
-        Self { store }
+        let logins = login::Logins::new(&config);
+        Self { inner: Arc::new(Inner { store, answers: Mutex::default(), logins }) }
     }
 
     /// Who receives for `local_part@domain`. What cannot be an address is `UnknownUser` or `ForeignDomain`.
@@ -175,91 +184,95 @@ impl Directory {
     ///
     /// [`DirectoryError::Loop`] and [`DirectoryError::TooManyTargets`] are mistakes in the aliases.
     pub async fn resolve(&self, local_part: &str, domain: &str) -> Result<Resolved> {
-        later()
+        self.inner.resolve(local_part, domain).await
     }
 
     /// True when the domain is ours.
     pub async fn is_local(&self, domain: &str) -> Result<bool> {
-        later()
+        match address::domain_key(domain) {
+            Ok(domain) => self.inner.is_local(&domain).await,
+            Err(_) => Ok(false),
+        }
     }
 
     /// Checks a password. `login` is the account's address; aliases do not log in.
     pub async fn authenticate(&self, login: &str, password: &str, peer: IpAddr) -> Result<Login, AuthError> {
-        Ok(later()?)
+        self.inner.authenticate(login, password, peer).await
     }
 
     /// Adds a domain.
     pub async fn domain_add(&self, domain: &str) -> Result<()> {
-        later()
+        self.inner.domain_add(domain).await
     }
 
     /// Removes an empty domain.
     pub async fn domain_remove(&self, domain: &str) -> Result<()> {
-        later()
+        self.inner.domain_remove(domain).await
     }
 
     /// All domains, sorted.
     pub async fn domain_list(&self) -> Result<Vec<DomainInfo>> {
-        later()
+        self.inner.domain_list().await
     }
 
     /// Sets or clears who receives what nobody else in the domain does.
     pub async fn domain_set_catch_all(&self, domain: &str, target: Option<&str>) -> Result<()> {
-        later()
+        self.inner.domain_set(domain, target, |row, target| row.catch_all = target).await
     }
 
     /// Sets or clears who receives for `postmaster` and `abuse`.
     pub async fn domain_set_contact(&self, domain: &str, target: Option<&str>) -> Result<()> {
-        later()
+        self.inner.domain_set(domain, target, |row, target| row.contact = target).await
     }
 
     /// Adds an account with a new id. `None` as password: it receives but cannot log in. `quota_bytes` 0 = none.
     pub async fn account_add(&self, address: &str, password: Option<&str>, quota_bytes: u64) -> Result<AccountId> {
-        later()
+        self.inner.account_add(address, password, quota_bytes).await
     }
 
     /// Removes an account's name. Its data and id stay, so an account of the same name made later is another one.
     pub async fn account_remove(&self, address: &str) -> Result<AccountId> {
-        later()
+        self.inner.account_remove(address).await
     }
 
     /// One account; `None` when there is none of this very name.
     pub async fn account(&self, address: &str) -> Result<Option<AccountInfo>> {
-        later()
+        self.inner.account(address).await
     }
 
     /// Accounts of one domain or all, sorted by name within a domain.
     pub async fn account_list(&self, domain: Option<&str>) -> Result<Vec<AccountInfo>> {
-        later()
+        self.inner.account_list(domain).await
     }
 
     /// Changes a password; the old one ends at once.
     pub async fn account_set_password(&self, address: &str, password: Option<&str>) -> Result<()> {
-        later()
+        let password = self.inner.hash(password).await?;
+        self.inner.account_change(address, |row| row.password.clone_from(&password)).await
     }
 
     /// Lets an account log in and receive, or neither.
     pub async fn account_set_enabled(&self, address: &str, enabled: bool) -> Result<()> {
-        later()
+        self.inner.account_change(address, |row| row.enabled = enabled).await
     }
 
     /// Notes another quota.
     pub async fn account_set_quota(&self, address: &str, quota_bytes: u64) -> Result<()> {
-        later()
+        self.inner.account_change(address, |row| row.quota_bytes = quota_bytes).await
     }
 
     /// Adds an alias, or replaces its targets.
     pub async fn alias_add(&self, alias: &str, targets: &[&str]) -> Result<()> {
-        later()
+        self.inner.alias_add(alias, targets).await
     }
 
     /// Removes an alias.
     pub async fn alias_remove(&self, alias: &str) -> Result<()> {
-        later()
+        self.inner.alias_remove(alias).await
     }
 
     /// Aliases of one domain or all, sorted by name within a domain.
     pub async fn alias_list(&self, domain: Option<&str>) -> Result<Vec<AliasInfo>> {
-        later()
+        self.inner.alias_list(domain).await
     }
 }

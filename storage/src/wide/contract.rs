@@ -58,8 +58,11 @@ fn bytes(octets: impl AsRef<[u8]>) -> Bytes {
     Bytes::copy_from_slice(octets.as_ref())
 }
 
-fn batch(writes: &[(Table, &[u8], &[u8], Option<&[u8]>)]) -> Batch {
-    let write = |(table, partition, key, value): &(Table, &[u8], &[u8], Option<&[u8]>)| Write {
+/// Table, partition, key, value.
+type Cell<'a> = (Table, &'a [u8], &'a [u8], Option<&'a [u8]>);
+
+fn batch(writes: &[Cell<'_>]) -> Batch {
+    let write = |(table, partition, key, value): &Cell<'_>| Write {
         table: *table,
         partition: bytes(partition),
         key: bytes(key),
