@@ -42,7 +42,7 @@ fn multipart(out: &mut Vec<u8>, whole: &Part, parts: &[Part], extended: bool, de
     string(out, &whole.media_subtype);
     if extended {
         out.push(b' ');
-        parameters(out, &whole.params);
+        parameters(out, &whole.params, false);
         extension(out, whole);
     }
 }
@@ -62,7 +62,7 @@ fn single(out: &mut Vec<u8>, part: &Part, kind: &PartKind, extended: bool, depth
     out.push(b' ');
     string(out, media_subtype);
     out.push(b' ');
-    parameters_of_text(out, part, is_text);
+    parameters(out, &part.params, is_text);
     out.push(b' ');
     nstring(out, part.id.as_deref());
     out.push(b' ');
@@ -88,42 +88,26 @@ fn single(out: &mut Vec<u8>, part: &Part, kind: &PartKind, extended: bool, depth
     }
 }
 
-/// RFC 2046 §4.1.2: text without a charset is US-ASCII; Dovecot says so.
-fn parameters_of_text(out: &mut Vec<u8>, part: &Part, is_text: bool) {
-    if is_text && !part.params.iter().any(|(name, _)| name.eq_ignore_ascii_case(b"charset")) {
-        out.extend_from_slice(b"(\"charset\" \"us-ascii\"");
-        for (name, value) in &part.params {
-            parameter(out, name, value);
-        }
-        out.push(b')');
-        return;
-    }
-    parameters(out, &part.params);
-}
-
-fn parameters(out: &mut Vec<u8>, parameters: &[(Vec<u8>, Vec<u8>)]) {
-    if parameters.is_empty() {
+fn parameters(out: &mut Vec<u8>, parameters: &[(Vec<u8>, Vec<u8>)], is_text: bool) {
+    // RFC 2046 §4.1.2: text without a charset is US-ASCII; Dovecot says so.
+    let charset = is_text && !parameters.iter().any(|(name, _)| name.eq_ignore_ascii_case(b"charset"));
+    if parameters.is_empty() && !charset {
         out.extend_from_slice(b"NIL");
         return;
     }
-    for (at, (name, value)) in parameters.iter().enumerate() {
-        if at == 0 {
-            out.push(b'(');
-            string(out, name);
-            out.push(b' ');
-            string(out, value);
-        } else {
-            parameter(out, name, value);
-        }
+    let mut before = b'(';
+    for (name, value) in parameters {
+        out.push(before);
+        string(out, name);
+        out.push(b' ');
+        string(out, value);
+        before = b' ';
+    }
+    if charset {
+        out.push(before);
+        out.extend_from_slice(b"\"charset\" \"us-ascii\"");
     }
     out.push(b')');
-}
-
-fn parameter(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    out.push(b' ');
-    string(out, name);
-    out.push(b' ');
-    string(out, value);
 }
 
 /// Disposition, language, location.
@@ -135,7 +119,7 @@ fn extension(out: &mut Vec<u8>, part: &Part) {
             out.push(b'(');
             string(out, kind);
             out.push(b' ');
-            parameters(out, disposition);
+            parameters(out, disposition, false);
             out.push(b')');
         }
     }

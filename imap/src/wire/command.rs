@@ -419,7 +419,7 @@ impl FetchItem {
 pub struct Partial {
     /// Octets to leave out at the beginning; the answer repeats it.
     pub offset: u64,
-    /// At most so many octets; not 0.
+    /// At most so many octets.
     pub octets: u64,
 }
 

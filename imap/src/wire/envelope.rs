@@ -2,7 +2,7 @@
 
 use posthouse_storage::message::{Address, Envelope};
 
-use super::write::nstring;
+use super::write::nstring_unescaped as nstring;
 
 /// Appends `("date" "subject" ((from)) ((sender)) ((reply-to)) ((to)) ((cc)) ((bcc)) "in-reply-to" "message-id")`.
 pub fn write(out: &mut Vec<u8>, envelope: &Envelope) {

@@ -449,6 +449,8 @@ impl Framer {
     /// Refuses what is in the buffer, which has no line end yet: says so at once and skips the rest silently.
     fn refuse_unended(&mut self, reason: Refusal) -> Step {
         let tag = self.refused_tag();
+        // The lines before this one have ended: what they announced is here.
+        self.buffer.advance(self.gathered.line_start);
         self.restart();
         self.state = State::Skip { left: 0 };
         refused(tag, reason)
@@ -538,3 +540,6 @@ fn announces_message(command: &[u8], at: usize) -> bool {
     }
     command.len() - arguments.trim_ascii_start().len() != at
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,7 +21,7 @@ pub enum Located<'s> {
         /// Leave these out instead of everything else.
         not: bool,
     },
-    /// No such part: the answer is NIL.
+    /// No such part: Dovecot answers with an empty literal, and so should we; NIL is as valid.
     Missing,
 }
 
@@ -133,3 +133,6 @@ pub fn filter_header(header: &[u8], fields: &[String], not: bool) -> Vec<u8> {
     filtered.extend_from_slice(b"\r\n");
     filtered
 }
+
+#[cfg(test)]
+mod tests;

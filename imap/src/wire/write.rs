@@ -348,14 +348,26 @@ pub fn nstring(out: &mut Vec<u8>, value: Option<&[u8]>) {
     }
 }
 
-/// Quoted strings longer than this are literals.
-const QUOTED_BYTES_MAX: usize = 4096;
-/// And those with more escapes than this.
+/// Quoted strings longer than this are literals (RFC 2683 §3.2.1.5 advises short lines).
+const QUOTED_BYTES_MAX: usize = 1024;
+/// And those with more escapes than this, as in Dovecot.
 const ESCAPES_MAX: usize = 4;
 
 /// A string: quoted if it can be, else a literal. 8-bit octets only go into literals, so that no client which did not
 /// ask for UTF-8 sees them in a quoted string; NUL, which neither may have, becomes 0x80.
 pub fn string(out: &mut Vec<u8>, value: &[u8]) {
+    string_with(out, value, ESCAPES_MAX);
+}
+
+/// A string for ENVELOPE, or NIL: a literal rather than any escape, as in Dovecot.
+pub(super) fn nstring_unescaped(out: &mut Vec<u8>, value: Option<&[u8]>) {
+    match value {
+        Some(value) => string_with(out, value, 0),
+        None => out.extend_from_slice(b"NIL"),
+    }
+}
+
+fn string_with(out: &mut Vec<u8>, value: &[u8], escapes_max: usize) {
     let mut escapes = 0;
     let mut literal = value.len() > QUOTED_BYTES_MAX;
     for &octet in value {
@@ -365,7 +377,7 @@ pub fn string(out: &mut Vec<u8>, value: &[u8]) {
             _ => {}
         }
     }
-    if literal || escapes > ESCAPES_MAX {
+    if literal || escapes > escapes_max {
         self::literal(out, value.len() as u64);
         let start = out.len();
         out.extend_from_slice(value);

@@ -215,12 +215,12 @@ impl<'a> Cursor<'a> {
                     copied.extend_from_slice(part);
                     return Ok(Cow::Owned(copied));
                 }
-                (b'\\', Some(&escaped @ (b'"' | b'\\'))) => {
+                // Only \ and " need it, but as Dovecot does, any octet may be escaped.
+                (b'\\', Some(&escaped)) if !matches!(escaped, b'\r' | b'\n' | 0) => {
                     copied.extend_from_slice(part);
                     copied.push(escaped);
                     at += 2;
                 }
-                (b'\\', _) => return syntax("Only \\ and \" can be escaped in a quoted string"),
                 _ => return syntax("Quoted string has a control character; send it as a literal"),
             }
         }
@@ -320,7 +320,7 @@ impl<'a> Cursor<'a> {
                 return syntax(format!("The list of {what} is not closed"));
             }
             item(self)?;
-            if self.peek() != Some(b')') && !self.eat(b' ') {
+            if !self.rest.is_empty() && self.peek() != Some(b')') && !self.eat(b' ') {
                 return syntax(format!("Unexpected {} in the list of {what}", self.found()));
             }
             self.spaces();

@@ -121,15 +121,10 @@ fn fields(cursor: &mut Cursor<'_>) -> Parsed<Vec<String>> {
     Ok(fields)
 }
 
+/// `<o.n>`; as Dovecot does, `<o>` is taken as "from o on".
 fn partial(cursor: &mut Cursor<'_>) -> Parsed<Partial> {
     let offset = cursor.number("the first octet")?;
-    if !cursor.eat(b'.') {
-        return syntax("A partial fetch is <first octet.octets>");
-    }
-    let octets = cursor.number("the number of octets")?;
-    if octets == 0 {
-        return syntax("The number of octets must not be 0");
-    }
+    let octets = if cursor.eat(b'.') { cursor.number("the number of octets")? } else { u64::MAX };
     if !cursor.eat(b'>') {
         return syntax("A partial fetch is <first octet.octets>");
     }

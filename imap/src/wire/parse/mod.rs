@@ -53,9 +53,8 @@ pub enum ParseErrorKind {
     Limit,
 }
 
-/// Parses a frame's octets (with or without the final CRLF). Never panics, whatever the octets; time is linear in them.
+/// Parses a frame's octets, without the final CRLF (a literal may end with one that counts). Never panics, whatever the octets; time is linear in them.
 pub fn parse_command(octets: &[u8], options: ParseOptions) -> Result<Command, ParseError> {
-    let octets = octets.strip_suffix(b"\r\n").unwrap_or(octets);
     let mut cursor = Cursor::new(octets, options);
     let untagged = |kind, text: &str| ParseError { tag: None, kind, text: text.to_owned() };
     let Some(tag) = cursor.tag() else {
