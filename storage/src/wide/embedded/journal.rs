@@ -152,6 +152,7 @@ fn rest(path: &Path, from: u64, identity: &Identity) -> Result<Rest> {
     let finder = Finder::new(identity);
     let mut rest = Rest { empty: true, bytes: 0, seals: None };
     let mut buffer = vec![0; 1 << 20];
+    let zeros = vec![0; 1 << 20];
     let mut kept = 0;
     let mut consumed = 0;
     loop {
@@ -159,12 +160,18 @@ fn rest(path: &Path, from: u64, identity: &Identity) -> Result<Rest> {
         if count == 0 {
             return Ok(rest);
         }
-        if let Some(last) = buffer[kept..kept + count].iter().rposition(|octet| *octet != 0) {
+        let filled = kept + count;
+        // Files are filled up with zeros in advance: most of what is read here is that.
+        if buffer[..filled] == zeros[..filled] {
+            consumed += count as u64;
+            kept = 0;
+            continue;
+        }
+        if let Some(last) = buffer[kept..filled].iter().rposition(|octet| *octet != 0) {
             rest.empty = false;
             rest.bytes = consumed + last as u64 + 1;
         }
         consumed += count as u64;
-        let filled = kept + count;
         for at in finder.find_iter(&buffer[..filled]) {
             let seal = buffer[..filled].get(at..at + SEAL_BYTES);
             if let Some(number) = seal.and_then(|seal| sealed_number(identity, seal)) {

@@ -17,6 +17,8 @@
 mod dir;
 mod journal;
 mod key;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 use std::fs::File;
@@ -442,16 +444,21 @@ fn engine_error(error: fjall::Error) -> StoreError {
 
 /// Set once by the first failed flush.
 #[derive(Default)]
-struct Poison(OnceLock<String>);
+struct Poison {
+    why: OnceLock<String>,
+    /// Makes the next flush fail.
+    #[cfg(test)]
+    inject: std::sync::atomic::AtomicBool,
+}
 
 impl Poison {
     fn check(&self) -> Result<()> {
-        self.0.get().map_or(Ok(()), |why| Err(StoreError::Poisoned(why.clone())))
+        self.why.get().map_or(Ok(()), |why| Err(StoreError::Poisoned(why.clone())))
     }
 
     /// The first reason stays.
     fn set(&self, why: &dyn std::fmt::Display) -> String {
-        self.0
+        self.why
             .get_or_init(|| {
                 tracing::error!(error = %why, "the store is poisoned: stop the process and start it again");
                 why.to_string()

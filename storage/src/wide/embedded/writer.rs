@@ -142,6 +142,10 @@ impl Writer {
         }
         if !group.items.is_empty() {
             let number = self.number + 1;
+            #[cfg(test)]
+            if self.poison.inject.load(Ordering::Relaxed) {
+                return Err(StoreError::Io(std::io::Error::other("injected")));
+            }
             flush(&self.engine, &self.dir.identity, number, group.items)?;
             self.number = number;
             self.syncs.fetch_add(1, Ordering::Relaxed);
