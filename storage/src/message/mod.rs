@@ -7,6 +7,23 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
+mod address;
+mod codec;
+mod header;
+mod mime;
+mod spool;
+#[cfg(test)]
+mod tests;
+mod text;
+
+pub use address::{addresses, envelope};
+pub use header::{
+    HeaderField, ThreadIds, base_subject, decode_header, header_field, header_fields, thread_ids, unfold,
+};
+pub use mime::{DEPTH_MAX, MimePass, PARTS_MAX, Parsed};
+pub use spool::{HEADER_BYTES_KEPT, MessageWriter, NewMessage, SpoolConfig};
+pub use text::{Encoding, decode_text};
+
 /// Names one message of one account: 48 bits of received-at (ms since 1970, big-endian) and 80 random bits.
 ///
 /// Sorts by received-at. Made by the writer; never collides, so rows can be written before the commit that refers to
@@ -132,37 +149,4 @@ pub struct MessageRow {
     pub header: Bytes,
     /// Message-ID, In-Reply-To and References hashes it was threaded by, and the thread.
     pub thread: ThreadId,
-}
-
-/// Where messages being received are kept, and how much of each in memory.
-#[derive(Debug, Clone)]
-pub struct SpoolConfig {
-    /// Folder for what does not fit in memory.
-    pub dir: std::path::PathBuf,
-    /// Octets of a message kept in memory.
-    pub memory_bytes_max: usize,
-}
-
-/// A message received in full, not stored yet.
-#[derive(Debug)]
-pub struct NewMessage {
-    octets: Bytes,
-    structure: Part,
-}
-
-impl NewMessage {
-    /// Octets of the whole message.
-    pub fn size(&self) -> u64 {
-        self.octets.len() as u64
-    }
-
-    /// The MIME structure.
-    pub fn structure(&self) -> &Part {
-        &self.structure
-    }
-
-    /// Octets of it.
-    pub async fn read(&self, range: Range<u64>) -> std::io::Result<Bytes> {
-        Ok(self.octets.slice(range.start as usize..range.end as usize))
-    }
 }
