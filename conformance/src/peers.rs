@@ -182,7 +182,8 @@ impl Dovecot {
         );
         std::fs::write(&config, text)?;
         // The daemon keeps what it inherits, so it is given no pipe that somebody would wait on.
-        let status = Command::new("dovecot").arg("-c").arg(&config).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
+        let status =
+            Command::new("dovecot").arg("-c").arg(&config).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
         ensure!(status.success(), "dovecot: {status}; see {}", root.join("log").display());
         wait_port(port)?;
         let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
