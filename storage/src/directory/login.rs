@@ -230,3 +230,38 @@ impl Drop for Attempt<'_> {
         self.logins.throttle().end(&self.by_peer);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_costs_what_a_password_costs_and_has_none() {
+        let logins = Logins::new(&DirectoryConfig { password_memory_kib: 64, password_passes: 3 });
+        let hash = PasswordHash::new(&logins.nobody).unwrap();
+        let params = Params::try_from(&hash).unwrap();
+        assert_eq!((params.m_cost(), params.t_cost(), params.p_cost()), (64, 3, 1));
+        assert!(hash.salt.is_some() && hash.hash.is_some(), "else verifying would not hash at all");
+        assert!(!verify("", &logins.nobody));
+        assert!(!verify("secret", "$argon2i$v=19$m=8,t=1,p=1$c29tZXNhbHQ$AAAAAAAAAAAAAAAAAAAAAA"));
+        assert!(!verify("secret", "secret"));
+    }
+
+    #[test]
+    fn a_checked_password_is_remembered_for_a_while_and_memory_is_bounded() {
+        let logins = Logins::new(&DirectoryConfig::cheap());
+        let now = Instant::now();
+        let digest = logins.digest(&[b"a", b"b"]);
+        assert!(!logins.remembers(&digest, now));
+        logins.remember(digest, now);
+        assert!(logins.remembers(&digest, now + REMEMBER - Duration::from_millis(1)));
+        assert!(!logins.remembers(&digest, now + REMEMBER));
+        for number in 0..REMEMBERED as u64 * 2 {
+            logins.remember(logins.digest(&[&number.to_be_bytes()]), now);
+        }
+        assert!(logins.checked().len() <= REMEMBERED);
+        // Parts do not run into each other, and another process has another key.
+        assert_ne!(logins.digest(&[b"ab", b"c"]), logins.digest(&[b"a", b"bc"]));
+        assert_ne!(Logins::new(&DirectoryConfig::cheap()).digest(&[b"a", b"b"]), digest);
+    }
+}

@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, Readable, Slice};
+use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, Readable, Slice};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use self::dir::Dir;
@@ -348,6 +348,9 @@ impl Engine {
             .worker_threads(WORKERS)
             .max_journaling_size(JOURNAL_BYTES)
             .manual_journal_persist(true)
+            // Compressing would be the writer thread's work, and that thread is the limit before the disk is:
+            // measured with values of 100 kB, twice to three times as many commits without it.
+            .journal_compression(CompressionType::None)
             .open()
             .map_err(engine_error)?;
         let memtables = config.memtable_bytes.max(8 * 1_024 * 1_024);

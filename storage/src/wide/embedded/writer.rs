@@ -214,6 +214,9 @@ impl Group {
     }
 }
 
+// What a group decided must stay remembered until it is flushed: a generation holds more than a group can add.
+const _: () = assert!(2 * GROUP_REQUESTS <= VERSIONS);
+
 /// Versions as of the group being built, remembered in two generations: when the younger is full, the older is
 /// forgotten. Only the writer knows it, so it is never wrong.
 #[derive(Default)]
