@@ -1,3 +1,4 @@
 //! IMAP sessions.
 
+pub mod search;
 pub mod wire;

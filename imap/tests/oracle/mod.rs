@@ -2,7 +2,7 @@
 //! whatever the split, and whatever imap-codec takes for a command ours takes for the same command.
 //!
 //! Deliberate differences, where ours refuses: names that are not modified UTF-7, strings that are not UTF-8, unknown
-//! charsets and system flags, more than the limits, literals with a binary marker outside of APPEND, and the commands
+//! charsets and system flags, header field names that are not printable, more than the limits, literals with a binary marker outside of APPEND, and the commands
 //! and modifiers of extensions that are not offered.
 
 use imap_codec::CommandCodec;
@@ -248,6 +248,19 @@ fn body(theirs: &Their<'_>) -> Translated<CommandBody> {
                     items
                 }
             };
+            let printable = |name: &String| !name.is_empty() && name.bytes().all(|octet| (0x20..0x7f).contains(&octet));
+            let named = |item: &FetchItem| match item {
+                FetchItem::Section { section, .. } => match &section.text {
+                    SectionText::HeaderFields(names) | SectionText::HeaderFieldsNot(names) => {
+                        names.iter().all(printable)
+                    }
+                    _ => true,
+                },
+                _ => true,
+            };
+            if !items.iter().all(named) {
+                return Err(ParseErrorKind::Syntax);
+            }
             CommandBody::Fetch { numbers: numbers(*uid), set: set(sequence_set), items }
         }
         Their::Store { sequence_set, kind, response, flags, uid, .. } => CommandBody::Store {
