@@ -94,6 +94,7 @@ impl Storage {
                 memory_bytes: config.account_memory_bytes,
                 default_quota_bytes: config.default_quota_bytes,
                 grace: config.expunge_grace,
+                shared: false,
             },
         );
         let directory = Directory::new(store.clone(), config.directory);

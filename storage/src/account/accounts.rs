@@ -1,155 +1,108 @@
-//! The accounts open on this node, and one account's operations.
+//! The accounts open on this node.
 
-use std::ops::Range;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
-
-use super::*;
-use crate::message::MessageRow;
-use crate::wide::{Store, StoreError};
-
-/// Most octets that [`Account::octets`] returns at once.
-pub const OCTETS_MAX: u64 = 256 * 1024;
+use super::journal::{Journal, Journals};
+use super::rows::RowCache;
+use super::slot::Residency;
+use super::state::CHUNK_MAX;
+use super::{Account, AccountError, AccountId};
+use crate::group::GroupConfig;
+use crate::wide::{Batch, Store};
 
 /// Bounds and defaults of accounts.
 #[derive(Debug, Clone)]
 pub struct AccountsConfig {
-    /// Memory for the accounts' state, bytes.
+    /// Memory for the accounts' state and for message rows read lately, bytes.
     pub memory_bytes: usize,
     /// Quota of a new account, bytes; 0 = none.
     pub default_quota_bytes: u64,
     /// How long an expunged message's octets stay readable for sessions that still show it.
-    pub grace: std::time::Duration,
+    pub grace: Duration,
+    /// Other nodes work on the same store: [`Account::refresh`] asks it.
+    pub shared: bool,
 }
 
 impl Default for AccountsConfig {
     fn default() -> Self {
-        Self { memory_bytes: 128 << 20, default_quota_bytes: 0, grace: std::time::Duration::from_secs(3600) }
+        Self { memory_bytes: 128 << 20, default_quota_bytes: 0, grace: Duration::from_secs(3600), shared: false }
     }
 }
 
 /// The accounts open on this node: shared by all sessions, evicted under a memory budget. Cheap to clone.
 #[derive(Clone)]
 pub struct Accounts {
-    _store: Arc<dyn Store>,
+    pub(super) shared: Arc<Shared>,
 }
 
-fn later<T>() -> Result<T, AccountError> {
-    Err(StoreError::Unavailable("not built".to_owned()).into())
+/// What all accounts of a node share.
+pub(super) struct Shared {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) config: AccountsConfig,
+    pub(super) journals: Journals,
+    pub(super) rows: RowCache,
+    clock: Clock,
 }
 
-#[allow(unused_variables, missing_docs)]
+/// Milliseconds since 1970.
+type Clock = Box<dyn Fn() -> i64 + Send + Sync>;
+
+impl Shared {
+    pub(super) fn now_ms(&self) -> i64 {
+        (self.clock)()
+    }
+
+    pub(super) fn now_secs(&self) -> u32 {
+        // Good until 2106; from then on uidvalidities go on counting and graves are swept late.
+        u32::try_from(self.now_ms() / 1_000).unwrap_or(u32::MAX)
+    }
+}
+
 impl Accounts {
+    /// The accounts in `store`.
     pub fn new(store: Arc<dyn Store>, config: AccountsConfig) -> Self {
-        Self { _store: store }
+        let group = GroupConfig { shared: config.shared, ..GroupConfig::default() };
+        Self::with(store, config, CHUNK_MAX, group, || {
+            let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+            i64::try_from(now.as_millis()).unwrap_or(i64::MAX)
+        })
+    }
+
+    /// With chunks of another size and other journals (the same on all nodes of a store), and another clock.
+    pub(super) fn with(
+        store: Arc<dyn Store>,
+        config: AccountsConfig,
+        chunk_max: usize,
+        group: GroupConfig,
+        clock: impl Fn() -> i64 + Send + Sync + 'static,
+    ) -> Self {
+        // Half for chunks, a quarter for what journals hold, a quarter for rows.
+        let residency = Arc::new(Residency::new(config.memory_bytes / 2));
+        let journals = Journals::new(store.clone(), residency, chunk_max, group, config.memory_bytes / 4);
+        let rows = RowCache::new(config.memory_bytes / 4);
+        Self { shared: Arc::new(Shared { store, config, journals, rows, clock: Box::new(clock) }) }
+    }
+
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.shared.store
+    }
+
+    pub(crate) fn now_ms(&self) -> i64 {
+        self.shared.now_ms()
     }
 
     /// Opens an account; makes INBOX and the role mailboxes on first use.
+    ///
+    /// # Errors
+    ///
+    /// Only [`AccountError::Store`] and [`AccountError::Corrupt`].
     pub async fn open(&self, id: AccountId) -> Result<Account, AccountError> {
-        later()
-    }
-
-    /// One bounded background step: deletes rows of messages expunged longer ago than the grace period.
-    pub async fn sweep(&self) -> Result<(), AccountError> {
-        later()
-    }
-}
-
-/// One open account. Cheap to clone.
-#[derive(Clone)]
-pub struct Account {
-    id: AccountId,
-    state: Arc<AccountState>,
-    watch: tokio::sync::watch::Receiver<Seq>,
-}
-
-#[allow(unused_variables, missing_docs)]
-impl Account {
-    /// Its id.
-    pub fn id(&self) -> AccountId {
-        self.id
-    }
-
-    /// The latest state applied here; no I/O.
-    pub fn current(&self) -> Arc<AccountState> {
-        self.state.clone()
-    }
-
-    /// The state, caught up with the store.
-    pub async fn refresh(&self) -> Result<Arc<AccountState>, AccountError> {
-        later()
-    }
-
-    /// Changes when a commit was applied here.
-    pub fn watch(&self) -> tokio::sync::watch::Receiver<Seq> {
-        self.watch.clone()
-    }
-
-    pub async fn chunk(&self, slot: &Slot) -> Result<Arc<Chunk>, AccountError> {
-        later()
-    }
-
-    pub async fn append(&self, mailbox: MailboxId, messages: &[AppendItem]) -> Result<Vec<Appended>, AccountError> {
-        later()
-    }
-
-    pub async fn store_flags(
-        &self,
-        mailbox: MailboxId,
-        uids: &UidSet,
-        change: FlagChange,
-        flags: &FlagNames,
-        unchanged_since: Option<Seq>,
-    ) -> Result<Stored, AccountError> {
-        later()
-    }
-
-    pub async fn copy(&self, from: MailboxId, uids: &UidSet, to: MailboxId) -> Result<Copied, AccountError> {
-        later()
-    }
-
-    pub async fn move_to(&self, from: MailboxId, uids: &UidSet, to: MailboxId) -> Result<Copied, AccountError> {
-        later()
-    }
-
-    pub async fn expunge(&self, mailbox: MailboxId, only: Option<&UidSet>) -> Result<Vec<Uid>, AccountError> {
-        later()
-    }
-
-    pub async fn create(&self, name: &str, role: Option<Role>) -> Result<MailboxId, AccountError> {
-        later()
-    }
-
-    pub async fn delete(&self, name: &str) -> Result<(), AccountError> {
-        later()
-    }
-
-    pub async fn rename(&self, from: &str, to: &str) -> Result<(), AccountError> {
-        later()
-    }
-
-    pub async fn subscribe(&self, name: &str, on: bool) -> Result<(), AccountError> {
-        later()
-    }
-
-    pub async fn set_quota(&self, bytes: u64) -> Result<(), AccountError> {
-        later()
-    }
-
-    pub fn claim_recent(&self, mailbox: MailboxId) -> Uid {
-        Uid(NonZeroU32::MIN)
-    }
-
-    pub async fn row(&self, email: EmailId) -> Result<Arc<MessageRow>, AccountError> {
-        later()
-    }
-
-    pub async fn rows(&self, emails: &[EmailId]) -> Result<Vec<Option<Arc<MessageRow>>>, AccountError> {
-        later()
-    }
-
-    pub async fn octets(&self, email: EmailId, row: &MessageRow, range: Range<u64>) -> Result<Bytes, AccountError> {
-        later()
+        let journal: Journal = self.shared.journals.open(id).await?;
+        if journal.current().mailboxes.is_empty() {
+            let (now, quota) = (self.shared.now_secs(), self.shared.config.default_quota_bytes);
+            journal.change(Batch::default(), move |state| state.decide_first(now, quota)).await?;
+        }
+        Ok(Account::new(id, journal, self.shared.clone()))
     }
 }

@@ -10,11 +10,11 @@ use crate::message::{EmailId, ThreadId};
 
 /// Names one delivery of a message to several accounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct DeliveryId(pub u128);
+pub(crate) struct DeliveryId(pub(crate) u128);
 
 /// A mailbox to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewMailbox {
+pub(crate) struct NewMailbox {
     pub(super) name: String,
     pub(super) role: Option<Role>,
     pub(super) subscribed: bool,
@@ -23,7 +23,7 @@ pub struct NewMailbox {
 /// One recorded step. What it does depends on the state it is applied to and the commit's number alone: ids, uids and
 /// keyword bits that follow from the state are not written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub(crate) enum Change {
     /// Makes mailboxes (whose parents exist or come before them). A \Noselect name is replaced by a new mailbox.
     Create {
         /// Seconds since 1970: the least uidvalidity.

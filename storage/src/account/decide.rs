@@ -29,11 +29,11 @@ fn canonical_name(name: &str) -> Result<String, Halt<AccountError, Missing>> {
 
 /// A message to be added.
 #[derive(Debug, Clone)]
-pub(super) struct Item<'a> {
+pub(super) struct Item {
     pub(super) email: EmailId,
     pub(super) size: u32,
     pub(super) thread: ThreadId,
-    pub(super) flags: &'a FlagNames,
+    pub(super) flags: FlagNames,
     pub(super) delivery: Option<DeliveryId>,
 }
 
@@ -58,7 +58,7 @@ impl AccountState {
         Ok((changes, ()))
     }
 
-    pub(super) fn decide_append(&self, id: MailboxId, items: &[Item<'_>]) -> Decided<Vec<Place>> {
+    pub(super) fn decide_append(&self, id: MailboxId, items: &[Item]) -> Decided<Vec<Place>> {
         let mailbox = self.selectable(id)?;
         let mut new = KeywordTable::of(mailbox);
         let mut next = mailbox.uid_next;
@@ -72,7 +72,7 @@ impl AccountState {
                 continue;
             }
             bytes += u64::from(item.size);
-            let flags = new.bits(item.flags)?;
+            let flags = new.bits(&item.flags)?;
             places.push(Place { uid_validity: mailbox.uid_validity, uid: next, email: item.email });
             next = after(next)?;
             changes.push(Change::Append {

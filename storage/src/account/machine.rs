@@ -2,14 +2,15 @@
 
 use std::collections::HashSet;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::change::Change;
 use super::checkpoint::{decode_chunk, encode_chunk};
-use super::slot::Residency;
+use super::slot::{CheckpointName, Residency};
 use super::state::Missing;
 use super::{AccountId, AccountState, Chunk, Slot};
 use crate::group::{Checkpoint, Halt, Machine, Seq};
@@ -24,13 +25,31 @@ pub(super) struct AccountMachine {
     id: AccountId,
     chunk_max: usize,
     residency: Arc<Residency>,
+    stored: Mutex<StoredChunks>,
+    /// What was loaded for the change being decided: it stays in memory until that is done, however small the budget.
+    held: Mutex<Vec<Weak<Slot>>>,
+    /// Since the last load a change was applied.
+    applied: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct StoredChunks {
     /// Keys of the chunks that the last checkpoint known here refers to.
-    stored: Mutex<HashSet<Bytes>>,
+    keys: HashSet<Bytes>,
+    /// The checkpoint being tried, if one is.
+    trying: CheckpointName,
 }
 
 impl AccountMachine {
     pub(super) fn new(id: AccountId, chunk_max: usize, residency: Arc<Residency>) -> Self {
-        Self { id, chunk_max, residency, stored: Mutex::default() }
+        Self {
+            id,
+            chunk_max,
+            residency,
+            stored: Mutex::default(),
+            held: Mutex::default(),
+            applied: AtomicBool::new(false),
+        }
     }
 
     /// The slot's entries, from memory or the store.
@@ -38,9 +57,21 @@ impl AccountMachine {
         if let Some(chunk) = slot.resident() {
             return Ok(chunk);
         }
+        self.release();
         let chunk = self.fetch(store, slot).await?;
         self.residency.admit([slot]);
         Ok(chunk)
+    }
+
+    /// Lets go what was loaded for changes that are done.
+    fn release(&self) {
+        if !self.applied.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let held = std::mem::take(&mut *self.held.lock().unwrap_or_else(PoisonError::into_inner));
+        let held: Vec<_> = held.iter().filter_map(Weak::upgrade).collect();
+        held.iter().for_each(|slot| slot.hold(false));
+        self.residency.admit(&held);
     }
 
     async fn fetch(&self, store: &dyn Store, slot: &Arc<Slot>) -> Result<Arc<Chunk>, StoreError> {
@@ -62,7 +93,7 @@ impl AccountMachine {
         Ok(slot.fill(Arc::new(chunk)))
     }
 
-    fn stored(&self) -> std::sync::MutexGuard<'_, HashSet<Bytes>> {
+    fn stored(&self) -> std::sync::MutexGuard<'_, StoredChunks> {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -72,12 +103,12 @@ pub(super) fn partition(id: AccountId) -> Bytes {
     Bytes::copy_from_slice(&[b"a".as_slice(), &id.0.to_be_bytes()].concat())
 }
 
-fn keys(state: &AccountState, at: Seq) -> HashSet<Bytes> {
-    state.slots().map(|slot| slot.key(slot.stored().unwrap_or(at))).collect()
+fn keys(state: &AccountState, trying: CheckpointName) -> HashSet<Bytes> {
+    state.slots().map(|slot| slot.key(slot.stored().unwrap_or(trying))).collect()
 }
 
 impl Machine for AccountMachine {
-    type State = AccountState;
+    type State = Arc<AccountState>;
     type Entry = Change;
     type Missing = Missing;
 
@@ -85,13 +116,15 @@ impl Machine for AccountMachine {
         partition(self.id)
     }
 
-    fn empty(&self) -> AccountState {
-        AccountState::empty(self.chunk_max)
+    fn empty(&self) -> Arc<AccountState> {
+        Arc::new(AccountState::empty(self.chunk_max))
     }
 
-    fn apply(&self, state: &mut AccountState, seq: Seq, entry: &Change) -> Result<(), Halt<Infallible, Missing>> {
+    fn apply(&self, state: &mut Self::State, seq: Seq, entry: &Change) -> Result<(), Halt<Infallible, Missing>> {
         let _held = self.residency.hold();
-        state.apply(seq, entry)
+        Arc::make_mut(state).apply(seq, entry)?;
+        self.applied.store(true, Ordering::Release);
+        Ok(())
     }
 
     fn encode(&self, entry: &Change, out: &mut Vec<u8>) {
@@ -102,32 +135,43 @@ impl Machine for AccountMachine {
         Change::decode(bytes).map_err(str::to_owned)
     }
 
-    fn checkpoint(&self, state: &AccountState, at: Seq) -> Checkpoint {
-        let chunk = |slot: &Arc<Slot>| slot.dirty().map(|chunk| (slot.key(at), encode_chunk(&chunk).into()));
-        let now = keys(state, at);
-        let superseded = self.stored().iter().filter(|key| !now.contains(*key)).cloned().collect();
-        Checkpoint { root: state.encode_root(at), chunks: state.slots().filter_map(chunk).collect(), superseded }
+    fn checkpoint(&self, state: &Self::State, _: Seq) -> Checkpoint {
+        let mut stored = self.stored();
+        stored.trying = rand::random();
+        let name = stored.trying;
+        let now = keys(state, name);
+        let chunk = |slot: &Arc<Slot>| slot.dirty().map(|chunk| (slot.key(name), encode_chunk(&chunk).into()));
+        let superseded = stored.keys.difference(&now).cloned().collect();
+        Checkpoint { root: state.encode_root(name), chunks: state.slots().filter_map(chunk).collect(), superseded }
     }
 
-    fn restore(&self, root: &[u8]) -> Result<AccountState, String> {
+    fn restore(&self, root: &[u8]) -> Result<Self::State, String> {
         let state = AccountState::decode_root(root, self.chunk_max)?;
-        *self.stored() = keys(&state, state.seq);
-        Ok(state)
+        // No slot of a root is dirty.
+        self.stored().keys = keys(&state, 0);
+        Ok(Arc::new(state))
     }
 
-    fn checkpointed(&self, state: &AccountState, at: Seq) {
-        let cleaned: Vec<_> = state.slots().filter(|slot| slot.clean(at)).collect();
+    fn checkpointed(&self, state: &Self::State, _: Seq) {
+        let mut stored = self.stored();
+        let cleaned: Vec<_> = state.slots().filter(|slot| slot.clean(stored.trying)).collect();
+        stored.keys = keys(state, stored.trying);
+        drop(stored);
         self.residency.admit(cleaned);
-        *self.stored() = keys(state, at);
+        self.release();
     }
 
     fn load<'a>(&'a self, store: &'a dyn Store, missing: Missing) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
+            self.release();
+            missing.0.iter().for_each(|slot| slot.hold(true));
+            {
+                let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+                held.extend(missing.0.iter().map(Arc::downgrade));
+            }
             let slots = missing.0.clone();
             let loads = stream::iter(slots).map(|slot| async move { self.fetch(store, &slot).await.map(drop) });
-            loads.buffer_unordered(LOADS_MAX).try_collect::<()>().await?;
-            self.residency.admit(&missing.0);
-            Ok(())
+            loads.buffer_unordered(LOADS_MAX).try_collect::<()>().await
         })
     }
 }

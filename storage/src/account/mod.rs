@@ -3,27 +3,45 @@
 //! [`AccountState`] is immutable and shared: a session keeps an `Arc` of the one it last told its client about, and
 //! compares it with a newer one (unchanged chunks are the same `Arc`) to learn what to say.
 
+#[expect(clippy::module_inception, reason = "the one file about the type the module is named after")]
+mod account;
 mod accounts;
 mod apply;
 mod change;
 mod checkpoint;
 mod codec;
 mod decide;
+mod journal;
 mod machine;
 #[cfg(test)]
 mod model;
 mod name;
+mod read;
+mod rows;
 mod slot;
 mod state;
 #[cfg(test)]
+mod store_tests;
+mod sweep;
+#[cfg(test)]
 mod tests;
+mod thread;
+mod write;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-pub use accounts::{Account, Accounts, AccountsConfig, OCTETS_MAX};
+pub use account::Account;
+pub use accounts::{Accounts, AccountsConfig};
+pub use read::OCTETS_MAX;
 pub use slot::Slot;
+
+/// Adding a message in two steps, for deliveries.
+pub(crate) mod stage {
+    pub(crate) use super::change::DeliveryId;
+    pub(crate) use super::write::{Prepared, Source};
+}
 
 use crate::group::Seq;
 use crate::message::{EmailId, ThreadId};

@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, We
 use bytes::Bytes;
 
 use super::{Chunk, Counts, Entry, MailboxId, Uid};
-use crate::group::Seq;
 
 /// A chunk's place in a mailbox: what is known without loading it. Two slots that are the same `Arc` hold the same
 /// entries. Fetch the entries with [`super::Account::chunk`]; [`Slot::resident`] tells what is already in memory.
@@ -24,13 +23,19 @@ pub struct Slot {
     cell: Mutex<Cell>,
 }
 
+/// Names a checkpoint, or an attempt at one: random, since two nodes may try at the same number with different states
+/// and one of them fail.
+pub(super) type CheckpointName = u64;
+
 #[derive(Debug, Clone, Default)]
 struct Cell {
     chunk: Option<Arc<Chunk>>,
     /// The checkpoint that wrote the chunk; `None` = dirty.
-    stored: Option<Seq>,
+    stored: Option<CheckpointName>,
     /// A newer state holds a changed copy: the stored chunk may be deleted any time.
     replaced: bool,
+    /// A change is about to be decided on it.
+    held: bool,
     /// Looked at since the eviction's hand last passed.
     used: bool,
 }
@@ -79,7 +84,7 @@ impl Slot {
     }
 
     /// A clean slot whose entries are in the store only.
-    pub(super) fn stored_at(home: MailboxId, first: Uid, last: Uid, counts: Counts, stored: Seq) -> Self {
+    pub(super) fn stored_at(home: MailboxId, first: Uid, last: Uid, counts: Counts, stored: CheckpointName) -> Self {
         let cell = Cell { stored: Some(stored), ..Cell::default() };
         Self { home, first, last, counts, cell: Mutex::new(cell) }
     }
@@ -114,7 +119,7 @@ impl Slot {
     }
 
     /// The checkpoint that wrote it.
-    pub(super) fn stored(&self) -> Option<Seq> {
+    pub(super) fn stored(&self) -> Option<CheckpointName> {
         self.cell().stored
     }
 
@@ -124,10 +129,10 @@ impl Slot {
         if cell.stored.is_some() { None } else { cell.chunk.clone() }
     }
 
-    /// Its chunk was stored by the checkpoint `at`. True if it was dirty before.
-    pub(super) fn clean(&self, at: Seq) -> bool {
+    /// Its chunk was stored by that checkpoint. True if it was dirty before.
+    pub(super) fn clean(&self, stored: CheckpointName) -> bool {
         let mut cell = self.cell();
-        cell.stored.is_none() && cell.stored.replace(at).is_none()
+        cell.stored.is_none() && cell.stored.replace(stored).is_none()
     }
 
     /// Puts in what was loaded; what is there already stays.
@@ -137,10 +142,15 @@ impl Slot {
         cell.chunk.get_or_insert(chunk).clone()
     }
 
-    /// Key of its stored chunk: the checkpoint's number, the mailbox, the first uid. Never used twice, and the same
-    /// on every node that writes the same state.
-    pub(super) fn key(&self, stored: Seq) -> Bytes {
-        let mut key = Vec::with_capacity(16);
+    /// Keeps its entries in memory, or lets them go again.
+    pub(super) fn hold(&self, held: bool) {
+        self.cell().held = held;
+    }
+
+    /// Key of its stored chunk: the checkpoint, the mailbox, the first uid. Never used twice.
+    pub(super) fn key(&self, stored: CheckpointName) -> Bytes {
+        let mut key = Vec::with_capacity(17);
+        key.push(b'c');
         key.extend_from_slice(&stored.to_be_bytes());
         key.extend_from_slice(&self.home.0.to_be_bytes());
         key.extend_from_slice(&self.first.get().to_be_bytes());
@@ -151,7 +161,7 @@ impl Slot {
     /// later.
     fn evict(&self) -> Option<Evicted> {
         let mut cell = self.cell();
-        if cell.replaced || cell.stored.is_none() || cell.chunk.is_none() {
+        if cell.replaced || cell.held || cell.stored.is_none() || cell.chunk.is_none() {
             return Some(Evicted::NotOurs);
         }
         if std::mem::take(&mut cell.used) {
@@ -223,10 +233,5 @@ impl Residency {
                 Some(Some(Evicted::Done | Evicted::NotOurs)) | None => clock.bytes -= bytes,
             }
         }
-    }
-
-    #[cfg(test)]
-    pub(super) fn bytes(&self) -> usize {
-        self.clock.lock().unwrap().bytes
     }
 }

@@ -21,7 +21,7 @@ const GRAVE_SPAN_SECS: u32 = 600;
 
 /// Slots whose entries are needed and not in memory.
 #[derive(Debug)]
-pub struct Missing(pub(super) Vec<Arc<Slot>>);
+pub(crate) struct Missing(pub(super) Vec<Arc<Slot>>);
 
 /// Why a change cannot be applied (now).
 pub(super) type Applied<T = ()> = Result<T, Halt<Infallible, Missing>>;
@@ -166,6 +166,11 @@ impl AccountState {
     fn dig(&mut self, number: NonZeroU32, now_secs: u32, slot: Arc<Slot>) {
         let grave = Grave { number, since_secs: now_secs, until_secs: now_secs, slot };
         Arc::make_mut(&mut self.graves).push(grave);
+    }
+
+    /// True if that delivery was carried out and is remembered.
+    pub(crate) fn has_delivery(&self, id: DeliveryId) -> bool {
+        self.deliveries.iter().any(|done| done.id == id)
     }
 
     /// Every slot of the account: the mailboxes' and the graves'.

@@ -18,7 +18,7 @@ use crate::group::{Halt, Machine};
 /// One account's state on a bench: changes are decided, written, read back and applied; chunks live in a map.
 struct Bench {
     machine: AccountMachine,
-    state: AccountState,
+    state: Arc<AccountState>,
     chunks: HashMap<Bytes, Bytes>,
     emails: u128,
 }
@@ -52,7 +52,7 @@ impl Bench {
         Ok(answer)
     }
 
-    fn apply(&self, state: &mut AccountState, seq: Seq, change: &Change) {
+    fn apply(&self, state: &mut Arc<AccountState>, seq: Seq, change: &Change) {
         loop {
             match self.machine.apply(state, seq, change) {
                 Ok(()) => return,
@@ -101,8 +101,8 @@ impl Bench {
     fn append(&mut self, name: &str, flags: &[&str], size: u32) -> Result<(Uid, EmailId), AccountError> {
         self.emails += 1;
         let email = EmailId::new(1_000, self.emails);
-        let flags = flag_names(flags);
-        let item = Item { email, size, thread: ThreadId(self.emails as u64), flags: &flags, delivery: None };
+        let thread = ThreadId(self.emails as u64);
+        let item = Item { email, size, thread, flags: flag_names(flags), delivery: None };
         let id = self.id(name);
         self.run(|state| state.decide_append(id, std::slice::from_ref(&item))).map(|places| (places[0].uid, email))
     }
@@ -401,12 +401,11 @@ fn mailbox_operations_refuse_with_their_reason() {
 fn a_repeated_delivery_changes_nothing_and_answers_the_same() {
     let mut bench = Bench::new(2);
     let inbox = bench.id("INBOX");
-    let flags = FlagNames::default();
     let item = |n: u128| Item {
         email: EmailId::new(1, n),
         size: 5,
         thread: ThreadId(1),
-        flags: &flags,
+        flags: FlagNames::default(),
         delivery: Some(change::DeliveryId(n)),
     };
     let first = bench.run(|state| state.decide_append(inbox, &[item(7)])).unwrap();
@@ -454,12 +453,12 @@ fn a_change_copies_one_chunk_once() {
         flags: Flags::SEEN,
         keywords: vec![],
     };
-    next.apply(9_999, &seen(1_500)).unwrap();
+    Arc::make_mut(&mut next).apply(9_999, &seen(1_500)).unwrap();
     let slots = |state: &AccountState| state.mailboxes[&inbox].slots.clone();
     let same: Vec<bool> = slots(&before).iter().zip(slots(&next).iter()).map(|(a, b)| Arc::ptr_eq(a, b)).collect();
     assert_eq!(same, [true, false, true]);
     let slot = Arc::as_ptr(&next.mailboxes[&inbox].slots[1]);
-    next.apply(9_999, &seen(1_501)).unwrap();
+    Arc::make_mut(&mut next).apply(9_999, &seen(1_501)).unwrap();
     assert_eq!(slot, Arc::as_ptr(&next.mailboxes[&inbox].slots[1]), "changed in place");
 }
 
