@@ -271,6 +271,7 @@ fn shape(structure: &BodyStructure<'_>) -> usize {
 
 fn our_shape(part: &Part) -> usize {
     match &part.kind {
+        PartKind::Leaf if part.media_type == b"message" => 2,
         PartKind::Leaf => 1,
         PartKind::Multipart(parts) if parts.is_empty() => 2,
         PartKind::Multipart(parts) => 1 + parts.iter().map(our_shape).sum::<usize>(),

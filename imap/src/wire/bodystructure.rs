@@ -3,7 +3,7 @@
 //!
 //! Some clients show garbage when extension fields are left off, and Outlook wants the encoding as Dovecot spells it.
 
-use posthouse_storage::message::{Part, PartKind};
+use posthouse_storage::message::{Envelope, Part, PartKind};
 
 use super::envelope;
 use super::write::{nstring, number, string};
@@ -31,12 +31,7 @@ fn multipart(out: &mut Vec<u8>, whole: &Part, parts: &[Part], extended: bool, de
     }
     if parts.is_empty() {
         // The grammar wants at least one part (1*body): an empty text/plain, as Dovecot tells it.
-        out.extend_from_slice(b"(\"text\" \"plain\" ");
-        out.extend_from_slice(if extended {
-            b"(\"charset\" \"us-ascii\") NIL NIL \"7bit\" 0 0 NIL NIL NIL NIL)".as_slice()
-        } else {
-            b"(\"charset\" \"us-ascii\") NIL NIL \"7bit\" 0 0)".as_slice()
-        });
+        empty_text(out, extended);
     }
     out.push(b' ');
     string(out, &whole.media_subtype);
@@ -47,17 +42,25 @@ fn multipart(out: &mut Vec<u8>, whole: &Part, parts: &[Part], extended: bool, de
     }
 }
 
+/// What stands where the grammar wants a part and there is none.
+fn empty_text(out: &mut Vec<u8>, extended: bool) {
+    out.extend_from_slice(b"(\"text\" \"plain\" (\"charset\" \"us-ascii\") NIL NIL \"7bit\" 0 0");
+    out.extend_from_slice(if extended { b" NIL NIL NIL NIL)" } else { b")" });
+}
+
 fn single(out: &mut Vec<u8>, part: &Part, kind: &PartKind, extended: bool, depth: usize) {
     let is_text = part.media_type.eq_ignore_ascii_case(b"text");
     let message = match kind {
         PartKind::Message { envelope, root } if depth < DEPTH_MAX => Some((envelope, root)),
         _ => None,
     };
-    // "multipart" and "message" "rfc822" may only be told of what has their shape.
-    let (media_type, media_subtype) = match (message, part.media_type.as_slice(), part.media_subtype.as_slice()) {
-        (None, b"multipart", _) | (None, b"message", b"rfc822") => (&b"application"[..], &b"octet-stream"[..]),
-        (_, media_type, media_subtype) => (media_type, media_subtype),
+    // "multipart" may only be told of what has its shape.
+    let (media_type, media_subtype) = match part.media_type.as_slice() {
+        b"multipart" => (&b"application"[..], &b"octet-stream"[..]),
+        media_type => (media_type, part.media_subtype.as_slice()),
     };
+    // So may "message" "rfc822"; one that was not looked into (it is in base64) is told with nothing in it.
+    let opaque = message.is_none() && media_type == b"message" && media_subtype == b"rfc822";
     string(out, media_type);
     out.push(b' ');
     string(out, media_subtype);
@@ -77,7 +80,13 @@ fn single(out: &mut Vec<u8>, part: &Part, kind: &PartKind, extended: bool, depth
         out.push(b' ');
         self::part(out, root, extended, depth + 1);
     }
-    if message.is_some() || is_text {
+    if opaque {
+        out.push(b' ');
+        envelope::write(out, &Envelope::default());
+        out.push(b' ');
+        empty_text(out, extended);
+    }
+    if message.is_some() || opaque || is_text {
         out.push(b' ');
         number(out, u64::from(part.lines));
     }

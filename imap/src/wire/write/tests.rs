@@ -3,6 +3,7 @@ use std::num::NonZeroU32;
 use posthouse_storage::message::{Address, Envelope, Part, PartKind};
 use proptest::prelude::*;
 
+use super::super::bodystructure;
 use super::super::command::{FetchItem, Partial, Section, SectionText};
 use super::*;
 
@@ -132,7 +133,7 @@ fn flag_lists() {
     }
 }
 
-pub(super) fn part(media_type: &str, subtype: &str, kind: PartKind) -> Part {
+fn part(media_type: &str, subtype: &str, kind: PartKind) -> Part {
     Part {
         header: 0..10,
         body: 10..25,
@@ -228,6 +229,25 @@ fn structures_as_dovecot_writes_them() {
          (\"message\" \"rfc822\" NIL NIL NIL \"7bit\" 15 (NIL NIL NIL NIL NIL NIL NIL NIL NIL NIL) \
          ((\"text\" \"plain\" (\"charset\" \"us-ascii\") NIL NIL \"7bit\" 0 0 NIL NIL NIL NIL) \"alternative\" NIL NIL NIL NIL) \
          2 NIL NIL NIL NIL) \"mixed\" (\"boundary\" \"x\") NIL NIL NIL))\r\n"
+    );
+}
+
+/// What only claims to be composite is told as something that a client can read.
+#[test]
+fn structures_that_do_not_fit_their_type() {
+    let of = |part: Part| text(|out| bodystructure::write(out, &part, false));
+    assert_eq!(
+        of(part("multipart", "mixed", PartKind::Leaf)),
+        "(\"application\" \"octet-stream\" NIL NIL NIL \"7bit\" 15)"
+    );
+    assert_eq!(
+        of(part("message", "rfc822", PartKind::Leaf)),
+        "(\"message\" \"rfc822\" NIL NIL NIL \"7bit\" 15 (NIL NIL NIL NIL NIL NIL NIL NIL NIL NIL) \
+         (\"text\" \"plain\" (\"charset\" \"us-ascii\") NIL NIL \"7bit\" 0 0) 2)"
+    );
+    assert_eq!(
+        of(part("text", "", PartKind::Leaf)),
+        "(\"text\" \"\" (\"charset\" \"us-ascii\") NIL NIL \"7bit\" 15 2)"
     );
 }
 
