@@ -1,0 +1,167 @@
+//! One message: its text is streamed into storage, then delivered.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use posthouse_storage::account::AccountId;
+use posthouse_storage::message::{MessageWriter, NewMessage};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
+
+use super::connection::{Connection, Got};
+use crate::error::{ConnectionError, delivery_reply, spool_reply};
+use crate::events;
+use crate::reply::Reply;
+use crate::session::{Role, Verdict};
+use crate::wire::data::{DataReader, Piece};
+use crate::wire::trace::{ReceivedFields, TopFields};
+
+impl<S> Connection<'_, S>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    /// Reads the text of the session's transaction, delivers it, and tells the session what became of it.
+    pub(super) async fn receive(&mut self) -> Result<(), ConnectionError> {
+        self.flush().await?;
+        let id = format!("{:016x}", rand::random::<u64>());
+        let received = self.read_text(&id).await?;
+        // From here on nothing is raced against the peer or the shutdown: what is delivered is answered.
+        match received {
+            Ok(message) => self.deliver(&id, message).await,
+            Err(reply) => self.session.received(Verdict::Refused(reply)),
+        }
+        Ok(())
+    }
+
+    async fn read_text(&mut self, id: &str) -> Result<Result<NewMessage, Reply>, ConnectionError> {
+        let config = &self.server.config;
+        let end = Instant::now() + config.message_time_max();
+        let mut trace = Vec::with_capacity(512);
+        self.session.trace(id, self.peer, Timestamp::now(), &mut trace);
+        let mut incoming = Incoming::new(MessageWriter::new(&self.server.storage.spool), config.message_bytes_max);
+        incoming.write(&trace).await;
+        drop(trace);
+        let mut reader = DataReader::new();
+        self.input.expect_text();
+        loop {
+            let (used, piece) = reader.read(self.input.octets());
+            if let Piece::Octets(octets) = piece {
+                if reader.spoiled() {
+                    incoming.refuse(Reply::MessageSpoiled);
+                } else {
+                    incoming.text(octets).await;
+                }
+            }
+            let ended = piece == Piece::End;
+            self.input.consume(used);
+            if ended {
+                break;
+            }
+            if self.input.octets().is_empty() {
+                let block = Instant::now() + config.data_block_timeout();
+                if self.more(end.min(block)).await? == Got::Eof {
+                    let error = std::io::ErrorKind::UnexpectedEof;
+                    return Err(ConnectionError::Lost(error.into()));
+                }
+            }
+        }
+        if reader.spoiled() {
+            return Ok(Err(Reply::MessageSpoiled));
+        }
+        Ok(incoming.finish(config.received_max).await)
+    }
+
+    async fn deliver(&mut self, id: &str, message: NewMessage) {
+        let Some(envelope) = self.session.receiving() else { return };
+        let (size, recipients) = (message.size(), envelope.recipients.len());
+        let accounts = envelope.accounts();
+        // One reply for several recipients: better none of them than some.
+        if accounts.len() > 1 && self.role != Role::Lmtp {
+            for account in &accounts {
+                if let Some(reply) = self.full(*account, size).await {
+                    return self.session.received(Verdict::Refused(reply));
+                }
+            }
+        }
+        let begun = Instant::now();
+        let results = self.server.storage.delivery.deliver(Arc::new(message), &accounts).await;
+        let refusals: Vec<Option<Reply>> = results
+            .iter()
+            .map(|result| {
+                let error = result.as_ref().err()?;
+                let reply = delivery_reply(error, &self.server.config)?;
+                if !matches!(reply, Reply::MailboxFull | Reply::MailboxFullForGood) {
+                    events::delivery_failed(self.role, id, error);
+                }
+                Some(reply)
+            })
+            .collect();
+        if refusals.iter().all(Option::is_none) && refusals.len() == accounts.len() {
+            events::message_accepted(self.role, id, size, recipients, begun.elapsed());
+            return self.session.received(Verdict::Delivered { id, failed: &[] });
+        }
+        let of = |account: &AccountId| {
+            let at = accounts.iter().position(|known| known == account);
+            // No answer is no promise.
+            at.and_then(|at| refusals.get(at).copied()).unwrap_or(Some(Reply::StoreUnavailable))
+        };
+        let failed: Vec<Option<Reply>> =
+            envelope.recipients.iter().map(|recipient| recipient.accounts.iter().find_map(of)).collect();
+        self.session.received(Verdict::Delivered { id, failed: &failed });
+    }
+}
+
+/// A message on its way into storage; once it is refused, what follows is only counted off.
+struct Incoming {
+    writer: Result<MessageWriter, Reply>,
+    top: TopFields,
+    received: ReceivedFields,
+    left: u64,
+}
+
+impl Incoming {
+    fn new(writer: MessageWriter, bytes_max: u64) -> Self {
+        Self { writer: Ok(writer), top: TopFields::default(), received: ReceivedFields::default(), left: bytes_max }
+    }
+
+    /// Gives up what was written.
+    fn refuse(&mut self, reply: Reply) {
+        self.writer = Err(reply);
+    }
+
+    /// The next octets of the message as it was sent.
+    async fn text(&mut self, octets: &[u8]) {
+        let Some(left) = self.left.checked_sub(octets.len() as u64) else {
+            return self.refuse(Reply::MessageTooLarge);
+        };
+        self.left = left;
+        if self.writer.is_err() {
+            return;
+        }
+        let mut top = std::mem::take(&mut self.top);
+        let (earlier, octets) = top.pass(octets);
+        for octets in [earlier, octets] {
+            self.received.count_in(octets);
+            self.write(octets).await;
+        }
+        self.top = top;
+    }
+
+    async fn write(&mut self, octets: &[u8]) {
+        if !octets.is_empty()
+            && let Ok(writer) = &mut self.writer
+            && let Err(error) = writer.write(octets).await
+        {
+            self.refuse(spool_reply(&error));
+        }
+    }
+
+    async fn finish(mut self, received_max: u32) -> Result<NewMessage, Reply> {
+        let mut top = std::mem::take(&mut self.top);
+        self.write(top.finish()).await;
+        if self.received.count() > received_max {
+            return Err(Reply::MailLoop);
+        }
+        self.writer?.finish().await.map_err(|error| spool_reply(&error))
+    }
+}

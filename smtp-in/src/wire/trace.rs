@@ -1,0 +1,179 @@
+//! Trace fields (RFC 5321 §4.4): writes Return-Path and Received, and drops a Return-Path that came along.
+
+use std::io::Write;
+use std::net::IpAddr;
+
+use jiff::Timestamp;
+use jiff::fmt::rfc2822::DateTimePrinter;
+use jiff::tz::TimeZone;
+
+/// What the trace fields say. Every text was checked when it was read: none holds a control character.
+#[derive(Debug, Clone, Copy)]
+pub struct Trace<'a> {
+    /// The reverse path without `<>`; empty for the null path.
+    pub from: &'a str,
+    /// What the client calls itself.
+    pub hello: &'a str,
+    /// Where it called from.
+    pub peer: IpAddr,
+    /// What we are called.
+    pub hostname: &'a str,
+    /// RFC 3848 and RFC 6531 §4.3: `ESMTPS` and so on.
+    pub protocol: &'a str,
+    /// Names this transaction in the log.
+    pub id: &'a str,
+    /// The recipient, when there is one only: a list would tell Bcc recipients about each other (§7.2).
+    pub recipient: Option<&'a str>,
+    /// When.
+    pub at: Timestamp,
+}
+
+impl Trace<'_> {
+    /// Appends both fields to `out`.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        let Self { from, hello, peer, hostname, protocol, id, .. } = self;
+        let tag = if peer.is_ipv6() { "IPv6:" } else { "" };
+        let mut date = String::with_capacity(32);
+        let at = self.at.to_zoned_datetime(TimeZone::UTC);
+        // Years beyond 9999 are all it fails for; a field without a date is still a field.
+        if DateTimePrinter::new().print_zoned_datetime(&at, &mut date).is_err() {
+            date.clear();
+        }
+        let written = write!(
+            out,
+            "Return-Path: <{from}>\r\nReceived: from {hello} ([{tag}{peer}])\r\n\tby {hostname} with {protocol} id {id}"
+        )
+        .and_then(|()| match self.recipient {
+            Some(recipient) => write!(out, "\r\n\tfor <{recipient}>;\r\n\t{date}\r\n"),
+            None => write!(out, ";\r\n\t{date}\r\n"),
+        });
+        written.expect("a Vec takes every write");
+    }
+}
+
+/// Drops Return-Path fields from the very top of a message: the one field that belongs to the last server (§4.4).
+#[derive(Debug, Default)]
+pub struct TopFields {
+    at: Top,
+    /// What matched of the name so far, as it was written.
+    kept: [u8; NAME.len()],
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Top {
+    /// At the start of a line that may begin a field.
+    #[default]
+    Start,
+    /// So many octets of the name matched.
+    Name(usize),
+    /// In a field being dropped.
+    Dropping,
+    /// After the LF of a field being dropped: a blank goes on with it.
+    Folded,
+    /// Past the top.
+    Past,
+}
+
+const NAME: &[u8; 12] = b"return-path:";
+
+impl TopFields {
+    /// Takes the next octets of a message. Returns octets withheld before that turned out to be the message's, and
+    /// the octets of `input` that are.
+    pub fn pass<'a>(&'a mut self, input: &'a [u8]) -> (&'a [u8], &'a [u8]) {
+        if self.at == Top::Past {
+            return (b"", input);
+        }
+        let (mut at, mut withheld) = (0, 0);
+        while let Some(&octet) = input.get(at) {
+            match self.at {
+                Top::Start => (self.at, withheld) = (Top::Name(0), at),
+                Top::Name(matched) if octet.eq_ignore_ascii_case(&NAME[matched]) => {
+                    self.kept[matched] = octet;
+                    self.at = if matched + 1 == NAME.len() { Top::Dropping } else { Top::Name(matched + 1) };
+                    at += 1;
+                }
+                Top::Name(matched) => {
+                    self.at = Top::Past;
+                    // Of what matched, this much came with earlier input.
+                    let earlier = matched - (at - withheld);
+                    return (&self.kept[..earlier], &input[withheld..]);
+                }
+                Top::Dropping => {
+                    let lf = memchr::memchr(b'\n', &input[at..]);
+                    at += lf.map_or(input.len() - at, |lf| lf + 1);
+                    if lf.is_some() {
+                        self.at = Top::Folded;
+                    }
+                }
+                Top::Folded if matches!(octet, b' ' | b'\t') => self.at = Top::Dropping,
+                Top::Folded => self.at = Top::Start,
+                Top::Past => return (b"", &input[at..]),
+            }
+        }
+        (b"", b"")
+    }
+
+    /// The message ended: octets still withheld.
+    pub fn finish(&mut self) -> &[u8] {
+        match std::mem::replace(&mut self.at, Top::Past) {
+            Top::Name(matched) => &self.kept[..matched],
+            _ => b"",
+        }
+    }
+}
+
+/// Counts Received fields in a message's header: what finds loops (RFC 5321 §6.3).
+#[derive(Debug, Default)]
+pub struct ReceivedFields {
+    at: Field,
+    count: u32,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+enum Field {
+    /// At the start of a line.
+    #[default]
+    Start,
+    /// So many octets of the name matched.
+    Name(usize),
+    /// In the rest of a line.
+    Rest,
+    /// In the body.
+    Body,
+}
+
+impl ReceivedFields {
+    /// Takes the next octets of a message.
+    pub fn count_in(&mut self, input: &[u8]) {
+        const NAME: &[u8; 9] = b"received:";
+        let mut at = 0;
+        while let Some(octet) = input.get(at) {
+            match self.at {
+                Field::Body => return,
+                Field::Start if *octet == b'\r' => {
+                    self.at = Field::Body;
+                    return;
+                }
+                Field::Start => self.at = Field::Name(0),
+                Field::Name(matched) if octet.eq_ignore_ascii_case(&NAME[matched]) => {
+                    at += 1;
+                    self.at = Field::Name(matched + 1);
+                    if matched + 1 == NAME.len() {
+                        self.count += 1;
+                        self.at = Field::Rest;
+                    }
+                }
+                Field::Name(_) => self.at = Field::Rest,
+                Field::Rest => match memchr::memchr(b'\n', &input[at..]) {
+                    Some(lf) => (self.at, at) = (Field::Start, at + lf + 1),
+                    None => return,
+                },
+            }
+        }
+    }
+
+    /// Fields so far.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+}
