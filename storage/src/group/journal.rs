@@ -1,7 +1,7 @@
 //! The bytes of a group's head partition: ring slots and the checkpoint pointer.
 //!
-//! Slot `seq % ring` holds the entry committed as `seq`; the pointer names the newest checkpoint's root row. Both end
-//! in a checksum: what fails it is reported as damaged, never guessed at.
+//! Slot `seq % ring` holds the entry committed as `seq`; the pointer names the newest checkpoint's root row. Both, and
+//! the root row, end in a checksum: what fails it is reported as damaged, never guessed at.
 
 use bytes::Bytes;
 
@@ -25,6 +25,8 @@ pub(super) fn slot_key(seq: Seq, ring: u64) -> Bytes {
 pub(super) struct Record {
     pub(super) seq: Seq,
     pub(super) id: CommitId,
+    /// The checkpoint that the pointer was moved to by the same commit.
+    pub(super) pointer: Option<Pointer>,
     /// The encoded entries, in order.
     pub(super) entries: Vec<Bytes>,
 }
@@ -34,7 +36,7 @@ pub(super) struct Record {
 pub(super) struct Pointer {
     /// The state it holds is as of this number.
     pub(super) at: Seq,
-    /// Key of its root row.
+    /// Key of its root row; never the same for two attempts, at most 255 bytes.
     pub(super) root: Bytes,
 }
 
@@ -79,12 +81,26 @@ fn take_u32(bytes: &mut &[u8]) -> Result<u32, String> {
 }
 
 impl Record {
+    /// Its bytes in the journal, about.
+    pub(super) fn size(&self) -> usize {
+        self.entries.iter().map(|entry| entry.len() + 4).sum::<usize>() + 38
+    }
+
     pub(super) fn to_bytes(&self) -> Bytes {
         let total: usize = self.entries.iter().map(|entry| entry.len() + 4).sum();
-        let mut out = Vec::with_capacity(1 + 8 + 16 + 4 + total + CHECKSUM);
+        let root = self.pointer.as_ref().map_or(0, |pointer| pointer.root.len() + 8);
+        let mut out = Vec::with_capacity(1 + 8 + 16 + 1 + root + 4 + total + CHECKSUM);
         out.push(VERSION);
         out.extend_from_slice(&self.seq.to_be_bytes());
         out.extend_from_slice(&self.id.0.to_be_bytes());
+        match &self.pointer {
+            None => out.push(0),
+            Some(pointer) => {
+                out.push(pointer.root.len() as u8);
+                out.extend_from_slice(&pointer.root);
+                out.extend_from_slice(&pointer.at.to_be_bytes());
+            }
+        }
         out.extend_from_slice(&(self.entries.len() as u32).to_be_bytes());
         for entry in &self.entries {
             out.extend_from_slice(&(entry.len() as u32).to_be_bytes());
@@ -98,6 +114,13 @@ impl Record {
         let seq = take_u64(&mut rest)?;
         let high = take_u64(&mut rest)?;
         let low = take_u64(&mut rest)?;
+        let pointer = match take(&mut rest, 1)? {
+            [0] => None,
+            length => {
+                let root = bytes.slice_ref(take(&mut rest, length[0].into())?);
+                Some(Pointer { at: take_u64(&mut rest)?, root })
+            }
+        };
         let count = take_u32(&mut rest)?;
         let mut entries = Vec::new();
         for _ in 0..count {
@@ -107,7 +130,7 @@ impl Record {
         if !rest.is_empty() {
             return Err("goes on after its end".to_owned());
         }
-        Ok(Self { seq, id: CommitId((u128::from(high) << 64) | u128::from(low)), entries })
+        Ok(Self { seq, id: CommitId((u128::from(high) << 64) | u128::from(low)), pointer, entries })
     }
 }
 
@@ -126,17 +149,51 @@ impl Pointer {
     }
 }
 
-/// A root row's bytes: the machine's root under a checksum.
-pub(super) fn seal_root(root: &[u8]) -> Bytes {
-    let mut out = Vec::with_capacity(1 + root.len() + CHECKSUM);
-    out.push(VERSION);
-    out.extend_from_slice(root);
-    seal(out)
+/// Key of the root row that the attempt `id` at the checkpoint `at` writes. Chunks' keys begin with a number and never
+/// come so far.
+pub(super) fn root_key(at: Seq, id: CommitId) -> Bytes {
+    let mut key = root_prefix(at);
+    key.extend_from_slice(&id.0.to_be_bytes());
+    key.into()
 }
 
-/// The machine's root from its row.
-pub(super) fn open_root(bytes: &[u8]) -> Result<&[u8], String> {
-    opened(bytes)
+/// What the keys of all attempts at the checkpoint `at` begin with.
+pub(super) fn root_prefix(at: Seq) -> Vec<u8> {
+    let mut key = Vec::with_capacity(1 + 8 + 16);
+    key.push(b'r');
+    key.extend_from_slice(&at.to_be_bytes());
+    key
+}
+
+/// A root row: the machine's root, and the keys it supersedes, which whoever opens from it deletes once more.
+pub(super) struct Root {
+    pub(super) superseded: Vec<Bytes>,
+    pub(super) root: Bytes,
+}
+
+impl Root {
+    pub(super) fn to_bytes(superseded: &[Bytes], root: &[u8]) -> Bytes {
+        let keys: usize = superseded.iter().map(|key| key.len() + 4).sum();
+        let mut out = Vec::with_capacity(1 + 4 + keys + root.len() + CHECKSUM);
+        out.push(VERSION);
+        out.extend_from_slice(&(superseded.len() as u32).to_be_bytes());
+        for key in superseded {
+            out.extend_from_slice(&(key.len() as u32).to_be_bytes());
+            out.extend_from_slice(key);
+        }
+        out.extend_from_slice(root);
+        seal(out)
+    }
+
+    pub(super) fn from_bytes(bytes: &Bytes) -> Result<Self, String> {
+        let mut rest = opened(bytes)?;
+        let mut superseded = Vec::new();
+        for _ in 0..take_u32(&mut rest)? {
+            let length = take_u32(&mut rest)? as usize;
+            superseded.push(bytes.slice_ref(take(&mut rest, length)?));
+        }
+        Ok(Self { superseded, root: bytes.slice_ref(rest) })
+    }
 }
 
 #[cfg(test)]
@@ -144,18 +201,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_and_pointers_come_back_and_damage_is_noticed() {
-        let record =
-            Record { seq: 7, id: CommitId(u128::MAX - 5), entries: vec![Bytes::from_static(b"a"), Bytes::new()] };
-        let bytes = record.to_bytes();
-        assert_eq!(Record::from_bytes(&bytes), Ok(record));
+    fn what_is_written_comes_back_and_damage_is_noticed() {
+        let pointer = Pointer { at: 9, root: root_key(9, CommitId(3)) };
+        assert_eq!(Pointer::from_bytes(&pointer.to_bytes()), Ok(pointer.clone()));
+        for pointer in [None, Some(pointer)] {
+            let entries = vec![Bytes::from_static(b"a"), Bytes::new()];
+            let record = Record { seq: 7, id: CommitId(u128::MAX - 5), pointer, entries };
+            let bytes = record.to_bytes();
+            assert_eq!(Record::from_bytes(&bytes), Ok(record));
+            for at in 0..bytes.len() {
+                let mut damaged = bytes.to_vec();
+                damaged[at] ^= 1;
+                assert!(Record::from_bytes(&damaged.into()).is_err(), "byte {at}");
+                assert!(Record::from_bytes(&bytes.slice(..at)).is_err(), "cut at {at}");
+            }
+        }
+        let superseded = vec![Bytes::from_static(b"one"), Bytes::new()];
+        let bytes = Root::to_bytes(&superseded, b"root");
+        let root = Root::from_bytes(&bytes).unwrap();
+        assert_eq!((root.superseded, &root.root[..]), (superseded, &b"root"[..]));
         for at in 0..bytes.len() {
             let mut damaged = bytes.to_vec();
             damaged[at] ^= 1;
-            assert!(Record::from_bytes(&damaged.into()).is_err(), "byte {at}");
-            assert!(Record::from_bytes(&bytes.slice(..at)).is_err(), "cut at {at}");
+            assert!(Root::from_bytes(&damaged.into()).is_err());
         }
-        let pointer = Pointer { at: 9, root: Bytes::from_static(b"r\0x") };
-        assert_eq!(Pointer::from_bytes(&pointer.to_bytes()), Ok(pointer));
     }
 }
