@@ -28,7 +28,7 @@ pub struct GroupConfig {
     pub pause: fn(u32) -> BoxFuture<'static, ()>,
     /// What is broken on purpose, to show that the simulation notices.
     #[cfg(test)]
-    pub(super) mutation: Option<super::sim::Mutation>,
+    pub(crate) mutation: Option<super::sim::Mutation>,
 }
 
 impl Default for GroupConfig {

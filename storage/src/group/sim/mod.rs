@@ -9,7 +9,7 @@ mod world;
 
 /// What is broken on purpose, to show that the simulation notices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mutation {
+pub(crate) enum Mutation {
     /// The expected version is whatever the store's is.
     DropVersionCheck,
     /// After a conflict the new number is taken over without the entries.

@@ -9,7 +9,7 @@ use tokio::task::{JoinHandle, yield_now};
 
 use super::super::{ChangeError, Draft, Group, GroupConfig, Halt, Seq};
 use super::Mutation;
-use super::toy::{BOXES, Entry, Message, Toy, View, touch, view};
+use super::toy::{BOXES, Entry, Toy, View, touch, view};
 use crate::wide::memory::{Faults, Memory};
 use crate::wide::{Batch, Store, StoreError, Table};
 
