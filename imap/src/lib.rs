@@ -1,4 +1,20 @@
-//! IMAP sessions.
+//! IMAP sessions (RFC 3501 and the extensions named in [`session`]).
+//!
+//! `wire` frames and parses (bytes in any split, no waiting), `session` holds what a connection is and decides,
+//! `command/<verb>` carries commands out over an account, `view` knows what a session has told its client, `serve` owns
+//! the sockets.
 
-pub mod search;
+mod command;
+mod config;
+mod error;
+mod events;
+mod output;
+mod reply;
+mod serve;
+mod search;
+pub(crate) mod session;
+mod view;
 pub mod wire;
+
+pub use config::ImapConfig;
+pub use serve::{Role, Server, serve};

@@ -1,0 +1,671 @@
+//! One connection: its state, its commands in order, its output.
+//!
+//! RFC 3501, with RFC 2177 (IDLE), 2342 (NAMESPACE), 2971 (ID), 3348 (CHILDREN), 3691 (UNSELECT), 4315 (UIDPLUS), 4959
+//! (SASL-IR), 5161 (ENABLE), 6154 (SPECIAL-USE), 6851 (MOVE), 7888 (LITERAL+, and LITERAL- before login), 8438
+//! (STATUS=SIZE).
+//!
+//! Commands are carried out one after the other in the order they came, also when many come at once; the answers go out
+//! when nothing more waits to be read. Before a tagged answer, the session tells what changed in the selected mailbox.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use posthouse_storage::account::{Account, AccountState, Mailbox};
+use tokio::io::AsyncReadExt;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use crate::command::append::Appending;
+use crate::command::{self, Context};
+use crate::error::{CommandError, Result};
+use crate::events;
+use crate::output::{FLUSH_BYTES, Output, Stream};
+use crate::reply::{Done, account_error};
+use crate::serve::{Server, SessionPlace};
+use crate::view::{Expunges, View};
+use crate::wire::command::{Command, CommandBody, Numbers, Secret};
+use crate::wire::framer::{Frame, Framer, Limits, Refusal};
+use crate::wire::parse::{ParseErrorKind, ParseOptions, parse_command};
+use crate::wire::write::{self, Code, Status};
+
+/// A connection as it was accepted.
+pub(crate) struct Connection {
+    pub(crate) stream: Box<dyn Stream>,
+    pub(crate) peer: SocketAddr,
+    pub(crate) tls: bool,
+}
+
+/// The selected mailbox.
+pub(crate) struct Selected {
+    pub(crate) view: View,
+    pub(crate) read_only: bool,
+}
+
+/// Who is logged in.
+pub(crate) struct LoggedIn {
+    pub(crate) account: Account,
+    /// The address logged in with.
+    pub(crate) address: String,
+    _place: SessionPlace,
+}
+
+/// RFC 3501 §3.
+pub(crate) enum State {
+    NotAuthenticated,
+    Authenticated(LoggedIn),
+    Selected(LoggedIn, Box<Selected>),
+}
+
+/// What the session waits for beside commands.
+enum Waiting {
+    /// Commands only.
+    Commands,
+    /// The response to a SASL challenge.
+    Sasl { tag: String },
+    /// DONE.
+    Idle { tag: String },
+    /// The rest of a message.
+    Append(Box<Appending>),
+}
+
+/// What happens after a frame.
+enum Flow {
+    Continue,
+    StartTls,
+    Close(&'static str),
+}
+
+/// One connection at work.
+pub(crate) struct Session {
+    server: Arc<Server>,
+    connection: Connection,
+    token: CancellationToken,
+    framer: Framer,
+    state: State,
+    waiting: Waiting,
+    out: Vec<u8>,
+    errors: usize,
+    login_failures: usize,
+}
+
+impl Session {
+    pub(crate) fn new(server: Arc<Server>, connection: Connection, token: CancellationToken) -> Self {
+        Self {
+            server,
+            connection,
+            token,
+            framer: Framer::new(Limits::UNAUTHENTICATED),
+            state: State::NotAuthenticated,
+            waiting: Waiting::Commands,
+            out: Vec::new(),
+            errors: 0,
+            login_failures: 0,
+        }
+    }
+
+    /// Serves the connection to its end; why it ended, for the log.
+    pub(crate) async fn run(mut self) -> &'static str {
+        let capabilities = self.capabilities();
+        write::untagged(&mut self.out, Status::Ok, Some(Code::Capability(&capabilities)), "Posthouse is ready");
+        drop(capabilities);
+        let started = Instant::now();
+        loop {
+            while let Some(frame) = self.framer.next() {
+                // Boxed: the future of a rare large command must not be part of every idle connection.
+                let flow = Box::pin(self.frame(frame)).await;
+                match flow {
+                    Ok(Flow::Continue) => {}
+                    Ok(Flow::StartTls) => {
+                        if let Err(why) = Box::pin(self.start_tls()).await {
+                            return why;
+                        }
+                    }
+                    Ok(Flow::Close(why)) => {
+                        drop(self.flush().await);
+                        return why;
+                    }
+                    Err(_) => return "connection lost",
+                }
+                if self.out.len() >= FLUSH_BYTES && self.flush().await.is_err() {
+                    return "connection lost";
+                }
+            }
+            if self.flush().await.is_err() {
+                return "connection lost";
+            }
+            if let Err(why) = self.wait(started).await {
+                drop(self.flush().await);
+                return why;
+            }
+        }
+    }
+
+    /// Waits for octets, for changes to tell (in IDLE), for the time to be up, or for the server to stop.
+    async fn wait(&mut self, started: Instant) -> std::result::Result<(), &'static str> {
+        let config = &self.server.config;
+        let limit = match self.state {
+            State::NotAuthenticated => config.login_timeout().saturating_sub(started.elapsed()),
+            _ => config.idle_timeout(),
+        };
+        let deadline = Instant::now() + limit;
+        let idle = matches!(self.waiting, Waiting::Idle { .. });
+        let mut watch = match (&self.state, idle) {
+            (State::Selected(login, _), true) => Some(login.account.watch()),
+            _ => None,
+        };
+        let notify = Duration::from_secs(config.idle_notify_seconds.max(1));
+        if watch.is_some() {
+            // What was committed before the watch began.
+            self.tell_idle().await?;
+        }
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let pause = if idle { left.min(notify) } else { left };
+            let changed = async {
+                match &mut watch {
+                    Some(watch) => watch.changed().await.is_ok(),
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                read = self.connection.stream.read_buf(self.framer.read_buffer()) => return match read {
+                    Ok(0) => Err("closed by the client"),
+                    Ok(_) => Ok(()),
+                    Err(_) => Err("connection lost"),
+                },
+                alive = changed => {
+                    if !alive {
+                        // The account is no longer served here; the next command says why.
+                        watch = None;
+                    }
+                    self.tell_idle().await?;
+                }
+                () = self.token.cancelled() => {
+                    write::untagged(&mut self.out, Status::Bye, Some(Code::Word("UNAVAILABLE")), "The server is stopping");
+                    return Err("server stopping");
+                }
+                () = tokio::time::sleep(pause) => {
+                    if left > pause {
+                        write::untagged(&mut self.out, Status::Ok, None, "Still here");
+                        self.flush().await.map_err(|_| "connection lost")?;
+                    } else {
+                        write::untagged(&mut self.out, Status::Bye, None, "Idle for too long");
+                        return Err("idle for too long");
+                    }
+                }
+            }
+        }
+    }
+
+    /// In IDLE: tells what changed.
+    async fn tell_idle(&mut self) -> std::result::Result<(), &'static str> {
+        // Boxed for the same reason as commands are.
+        let told = Box::pin(self.announce(Expunges::Told)).await;
+        match told {
+            Ok(true) => {}
+            Ok(false) => return Err("mailbox gone"),
+            Err(CommandError::Io(_)) => return Err("connection lost"),
+            // Told at the next wake or command.
+            Err(_) => {}
+        }
+        if self.out.is_empty() { Ok(()) } else { self.flush().await.map_err(|_| "connection lost") }
+    }
+
+    async fn flush(&mut self) -> std::io::Result<()> {
+        if !self.out.is_empty() {
+            let timeout = self.server.config.write_timeout();
+            Output::new(&mut self.out, &mut *self.connection.stream, timeout).flush().await?;
+            // Nothing is kept for the idle time.
+            self.out = Vec::new();
+        }
+        Ok(())
+    }
+
+    fn plaintext_allowed(&self) -> bool {
+        self.connection.tls || self.server.config.plaintext_login_on_loopback && self.connection.peer.ip().to_canonical().is_loopback()
+    }
+
+    /// What CAPABILITY says now.
+    fn capabilities(&self) -> Vec<&'static str> {
+        let mut list = vec!["IMAP4rev1", "SASL-IR", "ID", "ENABLE"];
+        if matches!(self.state, State::NotAuthenticated) {
+            list.push("LITERAL-");
+            if !self.connection.tls && self.server.tls.is_some() {
+                list.push("STARTTLS");
+            }
+            list.push(if self.plaintext_allowed() { "AUTH=PLAIN" } else { "LOGINDISABLED" });
+        } else {
+            list.extend(["LITERAL+", "IDLE", "NAMESPACE", "UIDPLUS", "UNSELECT", "CHILDREN", "MOVE", "SPECIAL-USE", "STATUS=SIZE"]);
+        }
+        list
+    }
+
+    async fn frame(&mut self, frame: Frame) -> Result<Flow> {
+        match frame {
+            Frame::Command(octets) => match parse_command(&octets, ParseOptions::default()) {
+                Ok(command) => self.command(command).await,
+                Err(error) => {
+                    let tag = error.tag.as_deref().unwrap_or("*");
+                    let (status, code) = match error.kind {
+                        ParseErrorKind::Syntax | ParseErrorKind::UnknownCommand => (Status::Bad, None),
+                        ParseErrorKind::MailboxName => (Status::No, Some(Code::Word("CANNOT"))),
+                        ParseErrorKind::Charset => (Status::No, Some(Code::BadCharset)),
+                        ParseErrorKind::Limit => (Status::No, Some(Code::Word("LIMIT"))),
+                    };
+                    write::tagged(&mut self.out, tag, status, code, &error.text);
+                    Ok(if status == Status::Bad { self.mistake() } else { Flow::Continue })
+                }
+            },
+            Frame::ContinuationNeeded => {
+                write::continuation(&mut self.out, "Go on");
+                self.flush().await?;
+                Ok(Flow::Continue)
+            }
+            Frame::Append { line, literal } => self.append_begins(&line, literal).await,
+            Frame::Chunk(octets) => self.append_goes_on(&octets).await,
+            Frame::AppendEnd { well_formed } => self.append_ends(well_formed).await,
+            Frame::IdleDone => {
+                if let Waiting::Idle { tag } = std::mem::replace(&mut self.waiting, Waiting::Commands) {
+                    self.finish(&tag, "IDLE", Expunges::Told, Ok(Done::plain("IDLE ended"))).await
+                } else {
+                    Ok(Flow::Continue)
+                }
+            }
+            Frame::Sasl(line) => {
+                if let Waiting::Sasl { tag } = std::mem::replace(&mut self.waiting, Waiting::Commands) {
+                    self.sasl(&tag, &line).await
+                } else {
+                    Ok(Flow::Continue)
+                }
+            }
+            Frame::Refused { tag, reason } => {
+                let waiting = std::mem::replace(&mut self.waiting, Waiting::Commands);
+                let tag = match (&waiting, tag) {
+                    (_, Some(tag)) => tag,
+                    (Waiting::Idle { tag } | Waiting::Sasl { tag }, None) => tag.clone(),
+                    (Waiting::Append(appending), None) => appending.tag.clone(),
+                    (Waiting::Commands, None) => "*".to_owned(),
+                };
+                let text = reason.to_string();
+                match reason {
+                    Refusal::MessageTooBig => write::tagged(&mut self.out, &tag, Status::No, Some(Code::Word("TOOBIG")), &text),
+                    _ => write::tagged(&mut self.out, &tag, Status::Bad, None, &text),
+                }
+                if reason == Refusal::Hopeless {
+                    write::untagged(&mut self.out, Status::Bye, None, "That cannot be read past");
+                    return Ok(Flow::Close("hopeless literal"));
+                }
+                Ok(self.mistake())
+            }
+        }
+    }
+
+    /// Counts a malformed command.
+    fn mistake(&mut self) -> Flow {
+        self.errors += 1;
+        if self.errors < self.server.config.errors_max {
+            return Flow::Continue;
+        }
+        write::untagged(&mut self.out, Status::Bye, None, "Too many malformed commands");
+        Flow::Close("too many malformed commands")
+    }
+
+    async fn command(&mut self, Command { tag, body }: Command) -> Result<Flow> {
+        let verb = body.verb();
+        let started = Instant::now();
+        let expunges = match &body {
+            // RFC 3501 §7.4.1: no EXPUNGE while sequence numbers of these are on their way.
+            CommandBody::Fetch { numbers: Numbers::Sequence, .. }
+            | CommandBody::Store { numbers: Numbers::Sequence, .. }
+            | CommandBody::Search { numbers: Numbers::Sequence, .. } => Expunges::Held,
+            _ => Expunges::Told,
+        };
+        let done = match body {
+            CommandBody::Capability => {
+                let capabilities = self.capabilities();
+                write::capability(&mut self.out, &capabilities);
+                Ok(Done::plain("CAPABILITY done"))
+            }
+            CommandBody::Noop => Ok(Done::plain("NOOP done")),
+            CommandBody::Logout => {
+                write::untagged(&mut self.out, Status::Bye, None, "Goodbye");
+                write::tagged(&mut self.out, &tag, Status::Ok, None, "LOGOUT done");
+                return Ok(Flow::Close("logout"));
+            }
+            CommandBody::Id(_) => {
+                write::id(&mut self.out, &[("name", "Posthouse"), ("version", env!("CARGO_PKG_VERSION"))]);
+                Ok(Done::plain("ID done"))
+            }
+            CommandBody::StartTls => match self.may_start_tls() {
+                Ok(()) => {
+                    write::tagged(&mut self.out, &tag, Status::Ok, None, "Begin TLS now");
+                    return Ok(Flow::StartTls);
+                }
+                Err(error) => Err(error),
+            },
+            CommandBody::Login { user, password } => return self.login(&tag, "LOGIN", &user, &password.0).await,
+            CommandBody::Authenticate { mechanism, initial } => return self.authenticate(tag, &mechanism, initial).await,
+            CommandBody::Idle => {
+                if matches!(self.state, State::NotAuthenticated) {
+                    Err(CommandError::Bad("Log in first".to_owned()))
+                } else {
+                    write::continuation(&mut self.out, "idling");
+                    self.framer.expect_done();
+                    self.waiting = Waiting::Idle { tag };
+                    return Ok(Flow::Continue);
+                }
+            }
+            body => self.on_account(body).await,
+        };
+        let outcome = match &done {
+            Ok(_) => "ok",
+            Err(CommandError::Bad(_)) => "bad",
+            Err(_) => "no",
+        };
+        if let Err(CommandError::Account(error)) = &done
+            && matches!(account_error(error).0, Some("UNAVAILABLE" | "SERVERBUG"))
+        {
+            events::store_failed(verb, error);
+        }
+        let flow = self.finish(&tag, verb, expunges, done).await;
+        events::command(verb, outcome, started.elapsed());
+        flow
+    }
+
+    /// Commands that need somebody logged in.
+    async fn on_account(&mut self, body: CommandBody) -> Result<Done> {
+        let timeout = self.server.config.write_timeout();
+        let mut out = Output::new(&mut self.out, &mut *self.connection.stream, timeout);
+        match body {
+            CommandBody::Select { mailbox } => command::select::select(&mut self.state, &mailbox, false, &mut out).await,
+            CommandBody::Examine { mailbox } => command::select::select(&mut self.state, &mailbox, true, &mut out).await,
+            CommandBody::Close => command::select::close(&mut self.state, true).await,
+            CommandBody::Unselect => command::select::close(&mut self.state, false).await,
+            CommandBody::Check
+            | CommandBody::Expunge { .. }
+            | CommandBody::Search { .. }
+            | CommandBody::Fetch { .. }
+            | CommandBody::Store { .. }
+            | CommandBody::Copy { .. }
+            | CommandBody::Move { .. } => match &mut self.state {
+                State::Selected(login, selected) => command::on_selected(body, &login.account, selected, &mut out).await,
+                State::Authenticated(_) => Err(CommandError::Bad("Select a mailbox first".to_owned())),
+                State::NotAuthenticated => Err(CommandError::Bad("Log in first".to_owned())),
+            },
+            body => match &self.state {
+                State::Authenticated(login) | State::Selected(login, _) => {
+                    command::on_mailboxes(body, Context { account: &login.account }, &mut out).await
+                }
+                State::NotAuthenticated => Err(CommandError::Bad("Log in first".to_owned())),
+            },
+        }
+    }
+
+    /// Tells what changed, then gives the tagged answer.
+    async fn finish(&mut self, tag: &str, verb: &'static str, expunges: Expunges, done: Result<Done>) -> Result<Flow> {
+        if let Err(CommandError::Io(error)) = done {
+            return Err(CommandError::Io(error));
+        }
+        let mut gone = false;
+        // NOOP and its like must show what other nodes did; everything else is as fresh as this node.
+        match self.announce(expunges).await {
+            Ok(here) => gone = !here,
+            Err(CommandError::Io(error)) => return Err(CommandError::Io(error)),
+            Err(CommandError::Account(error)) => events::store_failed(verb, &error),
+            Err(_) => {}
+        }
+        let mut bad = false;
+        match done {
+            Ok(done) => done.write(tag, &mut self.out),
+            Err(CommandError::Account(error)) => {
+                let (word, text) = account_error(&error);
+                write::tagged(&mut self.out, tag, Status::No, word.map(Code::Word), &text);
+            }
+            Err(CommandError::No { code, text }) => write::tagged(&mut self.out, tag, Status::No, code.map(Code::Word), &text),
+            Err(CommandError::Bad(text)) => {
+                write::tagged(&mut self.out, tag, Status::Bad, None, &text);
+                bad = true;
+            }
+            Err(CommandError::Io(_)) => {}
+        }
+        if gone {
+            return Ok(Flow::Close("mailbox gone"));
+        }
+        Ok(if bad { self.mistake() } else { Flow::Continue })
+    }
+
+    /// Tells what changed in the selected mailbox; false (and BYE said) when it is gone.
+    async fn announce(&mut self, expunges: Expunges) -> Result<bool> {
+        let State::Selected(login, selected) = &mut self.state else { return Ok(true) };
+        let newest = login.account.refresh().await?;
+        let read_only = selected.read_only;
+        let here = selected.view.announce(&login.account, &newest, expunges, read_only, &mut self.out).await?;
+        if !here {
+            write::untagged(&mut self.out, Status::Bye, None, "The selected mailbox was deleted");
+        }
+        Ok(here)
+    }
+
+    fn may_start_tls(&self) -> Result<()> {
+        if self.connection.tls {
+            return Err(CommandError::Bad("TLS is active already".to_owned()));
+        }
+        if !matches!(self.state, State::NotAuthenticated) {
+            return Err(CommandError::Bad("STARTTLS comes before login".to_owned()));
+        }
+        if self.server.tls.is_none() {
+            return Err(CommandError::Bad("TLS is not available".to_owned()));
+        }
+        Ok(())
+    }
+
+    async fn start_tls(&mut self) -> std::result::Result<(), &'static str> {
+        self.flush().await.map_err(|_| "connection lost")?;
+        // RFC 3501 §6.2.1: nothing said before TLS counts after it, least of all what came along with STARTTLS.
+        self.framer.discard_buffered();
+        self.framer = Framer::new(Limits::UNAUTHENTICATED);
+        let Some(tls) = self.server.tls.clone() else { return Err("no certificate") };
+        let (placeholder, _) = tokio::io::duplex(1);
+        let plain = std::mem::replace(&mut self.connection.stream, Box::new(placeholder));
+        let limit = Duration::from_secs(self.server.config.handshake_timeout_seconds);
+        match tokio::time::timeout(limit, TlsAcceptor::from(tls).accept(plain)).await {
+            Ok(Ok(stream)) => {
+                self.connection.stream = Box::new(stream);
+                self.connection.tls = true;
+                Ok(())
+            }
+            Ok(Err(_)) => Err("TLS handshake failed"),
+            Err(_) => Err("TLS handshake timed out"),
+        }
+    }
+
+    async fn authenticate(&mut self, tag: String, mechanism: &str, initial: Option<Secret>) -> Result<Flow> {
+        if mechanism != "PLAIN" {
+            write::tagged(&mut self.out, &tag, Status::No, Some(Code::Word("CANNOT")), "No such mechanism; PLAIN is there");
+            return Ok(Flow::Continue);
+        }
+        if let Some(refused) = self.login_refused(&tag) {
+            return Ok(refused);
+        }
+        match initial {
+            // RFC 4959 §3: `=` is an empty initial response.
+            Some(Secret(octets)) if octets == b"=" => self.sasl(&tag, b"").await,
+            Some(Secret(octets)) => self.sasl(&tag, &octets).await,
+            None => {
+                // An empty challenge is `+` and a blank (RFC 3501 §7.5).
+                self.out.extend_from_slice(b"+ \r\n");
+                self.framer.expect_sasl();
+                self.waiting = Waiting::Sasl { tag };
+                Ok(Flow::Continue)
+            }
+        }
+    }
+
+    /// The client's PLAIN response (RFC 4616): `authzid NUL authcid NUL password`.
+    async fn sasl(&mut self, tag: &str, line: &[u8]) -> Result<Flow> {
+        use base64::Engine;
+        if line == b"*" {
+            write::tagged(&mut self.out, tag, Status::Bad, None, "AUTHENTICATE cancelled");
+            return Ok(Flow::Continue);
+        }
+        let decoded = base64::engine::general_purpose::STANDARD.decode(line.trim_ascii()).ok();
+        let fields = decoded.as_deref().map(|octets| octets.split(|&octet| octet == 0).collect::<Vec<_>>());
+        match fields.as_deref() {
+            Some([authzid, user, password]) if authzid.is_empty() || authzid == user => self.login(tag, "PLAIN", user, password).await,
+            Some([_, _, _]) => {
+                write::tagged(&mut self.out, tag, Status::No, Some(Code::Word("AUTHORIZATIONFAILED")), "Only as yourself");
+                Ok(Flow::Continue)
+            }
+            _ => {
+                write::tagged(&mut self.out, tag, Status::Bad, None, "Not a PLAIN response");
+                Ok(self.mistake())
+            }
+        }
+    }
+
+    /// Answers when a login cannot even be tried.
+    fn login_refused(&mut self, tag: &str) -> Option<Flow> {
+        if !matches!(self.state, State::NotAuthenticated) {
+            write::tagged(&mut self.out, tag, Status::Bad, None, "Logged in already");
+            return Some(self.mistake());
+        }
+        if !self.plaintext_allowed() {
+            write::tagged(&mut self.out, tag, Status::No, Some(Code::Word("PRIVACYREQUIRED")), "Use TLS to log in");
+            return Some(Flow::Continue);
+        }
+        None
+    }
+
+    async fn login(&mut self, tag: &str, mechanism: &'static str, user: &[u8], password: &[u8]) -> Result<Flow> {
+        use posthouse_storage::directory::AuthError;
+        if let Some(refused) = self.login_refused(tag) {
+            return Ok(refused);
+        }
+        let peer = self.connection.peer;
+        let storage = Arc::clone(&self.server.storage);
+        let answer = match (std::str::from_utf8(user), std::str::from_utf8(password)) {
+            (Ok(user), Ok(password)) => storage.directory.authenticate(user, password, peer.ip()).await,
+            _ => Err(AuthError::Invalid),
+        };
+        let (code, text) = match answer {
+            Ok(login) => {
+                let Some(place) = self.server.session_place(login.account) else {
+                    events::login_failed(peer, "sessions");
+                    write::tagged(&mut self.out, tag, Status::No, Some(Code::Word("LIMIT")), "Too many sessions of this account");
+                    return Ok(Flow::Continue);
+                };
+                match storage.accounts.open(login.account).await {
+                    Ok(account) => {
+                        events::logged_in(&login.address, mechanism);
+                        self.state = State::Authenticated(LoggedIn { account, address: login.address, _place: place });
+                        let append_bytes_max = self.server.config.message_bytes_max;
+                        self.framer.set_limits(Limits { append_bytes_max, ..Limits::AUTHENTICATED });
+                        let capabilities = self.capabilities();
+                        write::tagged(&mut self.out, tag, Status::Ok, Some(Code::Capability(&capabilities)), "Logged in");
+                        return Ok(Flow::Continue);
+                    }
+                    Err(error) => {
+                        events::store_failed("LOGIN", &error);
+                        ("UNAVAILABLE", "The account cannot be opened now; try again later".to_owned())
+                    }
+                }
+            }
+            Err(AuthError::Invalid) => {
+                events::login_failed(peer, "invalid");
+                ("AUTHENTICATIONFAILED", "The name or the password is wrong".to_owned())
+            }
+            Err(error @ AuthError::Throttled { .. }) => {
+                events::login_failed(peer, "throttled");
+                ("UNAVAILABLE", error.to_string())
+            }
+            Err(AuthError::Directory(error)) => {
+                tracing::error!(%error, "the directory failed a login");
+                events::login_failed(peer, "store");
+                ("UNAVAILABLE", "Logins cannot be checked now; try again later".to_owned())
+            }
+        };
+        write::tagged(&mut self.out, tag, Status::No, Some(Code::Word(code)), &text);
+        self.login_failures += 1;
+        if self.login_failures >= self.server.config.login_failures_max {
+            write::untagged(&mut self.out, Status::Bye, None, "Too many failed logins");
+            return Ok(Flow::Close("too many failed logins"));
+        }
+        Ok(Flow::Continue)
+    }
+
+    async fn append_begins(&mut self, line: &[u8], literal: crate::wire::command::Literal) -> Result<Flow> {
+        let command = match parse_command(line, ParseOptions::default()) {
+            Ok(Command { tag, body: CommandBody::Append(append) }) => (tag, append),
+            Ok(Command { tag, .. }) => {
+                self.framer.refuse_literal();
+                write::tagged(&mut self.out, &tag, Status::Bad, None, "Unexpected literal");
+                return Ok(self.mistake());
+            }
+            Err(error) => {
+                self.framer.refuse_literal();
+                let tag = error.tag.as_deref().unwrap_or("*");
+                let no = matches!(error.kind, ParseErrorKind::MailboxName | ParseErrorKind::Limit);
+                write::tagged(&mut self.out, tag, if no { Status::No } else { Status::Bad }, None, &error.text);
+                return Ok(self.mistake());
+            }
+        };
+        let (tag, append) = command;
+        let begun = match &self.state {
+            State::Authenticated(login) | State::Selected(login, _) => {
+                Appending::begin(tag.clone(), append, &login.account, &self.server.storage.spool)
+            }
+            State::NotAuthenticated => Err(CommandError::Bad("Log in first".to_owned())),
+        };
+        match begun {
+            Ok(appending) => {
+                self.waiting = Waiting::Append(Box::new(appending));
+                self.framer.accept_literal();
+                if literal.synchronizing {
+                    write::continuation(&mut self.out, "Go on");
+                    self.flush().await?;
+                }
+                Ok(Flow::Continue)
+            }
+            Err(error) => {
+                self.framer.refuse_literal();
+                self.finish(&tag, "APPEND", Expunges::Told, Err(error)).await
+            }
+        }
+    }
+
+    async fn append_goes_on(&mut self, octets: &[u8]) -> Result<Flow> {
+        let Waiting::Append(appending) = &mut self.waiting else { return Ok(Flow::Continue) };
+        if let Err(error) = appending.writer.write(octets).await {
+            tracing::error!(%error, "a message could not be taken to disk");
+            let tag = appending.tag.clone();
+            self.waiting = Waiting::Commands;
+            self.framer.refuse_literal();
+            let refused = CommandError::no("UNAVAILABLE", "The message cannot be stored now; try again later");
+            return self.finish(&tag, "APPEND", Expunges::Told, Err(refused)).await;
+        }
+        Ok(Flow::Continue)
+    }
+
+    async fn append_ends(&mut self, well_formed: bool) -> Result<Flow> {
+        let Waiting::Append(appending) = std::mem::replace(&mut self.waiting, Waiting::Commands) else {
+            return Ok(Flow::Continue);
+        };
+        let started = Instant::now();
+        let tag = appending.tag.clone();
+        let done = match &self.state {
+            _ if !well_formed => Err(CommandError::Bad("Something follows the message".to_owned())),
+            State::Authenticated(login) | State::Selected(login, _) => appending.finish(&login.account).await,
+            State::NotAuthenticated => Err(CommandError::Bad("Log in first".to_owned())),
+        };
+        let outcome = if done.is_ok() { "ok" } else { "no" };
+        let flow = self.finish(&tag, "APPEND", Expunges::Told, done).await;
+        events::command("APPEND", outcome, started.elapsed());
+        flow
+    }
+}
+
+/// The mailbox a client names: INBOX in any case (RFC 3501 §5.1).
+pub(crate) fn find_mailbox<'a>(state: &'a AccountState, name: &str) -> Option<&'a Arc<Mailbox>> {
+    if name.eq_ignore_ascii_case("INBOX") { state.by_name("INBOX") } else { state.by_name(name) }
+}
