@@ -43,6 +43,8 @@ impl<'a> Output<'a> {
             }
         }
         self.buf.clear();
-        tokio::time::timeout(self.timeout, self.stream.flush()).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+        tokio::time::timeout(self.timeout, self.stream.flush())
+            .await
+            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
 }

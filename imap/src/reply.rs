@@ -54,12 +54,17 @@ pub(crate) fn account_error(error: &AccountError) -> (Option<&'static str>, Stri
         AccountError::Corrupt(_) | AccountError::Store(StoreError::Corrupt(_)) => Some("SERVERBUG"),
         AccountError::Store(StoreError::Refused(_)) => Some("CANNOT"),
         AccountError::Store(_) => Some("UNAVAILABLE"),
-        #[allow(unreachable_patterns, reason = "what later parts of the store add is the server's trouble until it is named here")]
+        #[allow(
+            unreachable_patterns,
+            reason = "what later parts of the store add is the server's trouble until it is named here"
+        )]
         _ => Some("SERVERBUG"),
     };
     let text = match error {
         // What went wrong inside is for the log.
-        AccountError::Corrupt(_) | AccountError::Store(StoreError::Corrupt(_)) => "Stored data is damaged; the operator has been told".to_owned(),
+        AccountError::Corrupt(_) | AccountError::Store(StoreError::Corrupt(_)) => {
+            "Stored data is damaged; the operator has been told".to_owned()
+        }
         AccountError::Store(_) => "The store cannot do this now; try again later".to_owned(),
         AccountError::Deferred => "Accepted, not visible yet".to_owned(),
         other => {

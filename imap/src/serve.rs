@@ -88,7 +88,13 @@ impl Drop for SessionPlace {
 
 /// Accepts on `listener` until `token` is cancelled. Connections run in `tracker`; when the token is cancelled they
 /// finish the command in hand, say BYE and end.
-pub async fn serve(listener: TcpListener, role: Role, server: Arc<Server>, tracker: TaskTracker, token: CancellationToken) {
+pub async fn serve(
+    listener: TcpListener,
+    role: Role,
+    server: Arc<Server>,
+    tracker: TaskTracker,
+    token: CancellationToken,
+) {
     loop {
         let accepted = tokio::select! {
             () = token.cancelled() => return,
@@ -133,7 +139,8 @@ async fn connection(stream: TcpStream, peer: SocketAddr, role: Role, server: &Ar
         (Role::Imaps, Some(tls)) => {
             let limit = Duration::from_secs(server.config.handshake_timeout_seconds);
             // The handshake's future is large; the session that follows should not carry it.
-            let handshake = Box::pin(tokio::time::timeout(limit, TlsAcceptor::from(Arc::clone(tls)).accept(stream))).await;
+            let handshake =
+                Box::pin(tokio::time::timeout(limit, TlsAcceptor::from(Arc::clone(tls)).accept(stream))).await;
             match handshake {
                 Ok(Ok(stream)) => server.session(stream, peer, true, token).await,
                 Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),

@@ -45,8 +45,6 @@ pub(crate) struct Selected {
 /// Who is logged in.
 pub(crate) struct LoggedIn {
     pub(crate) account: Account,
-    /// The address logged in with.
-    pub(crate) address: String,
     _place: SessionPlace,
 }
 
@@ -223,7 +221,8 @@ impl Session {
     }
 
     fn plaintext_allowed(&self) -> bool {
-        self.connection.tls || self.server.config.plaintext_login_on_loopback && self.connection.peer.ip().to_canonical().is_loopback()
+        self.connection.tls
+            || self.server.config.plaintext_login_on_loopback && self.connection.peer.ip().to_canonical().is_loopback()
     }
 
     /// What CAPABILITY says now.
@@ -236,7 +235,17 @@ impl Session {
             }
             list.push(if self.plaintext_allowed() { "AUTH=PLAIN" } else { "LOGINDISABLED" });
         } else {
-            list.extend(["LITERAL+", "IDLE", "NAMESPACE", "UIDPLUS", "UNSELECT", "CHILDREN", "MOVE", "SPECIAL-USE", "STATUS=SIZE"]);
+            list.extend([
+                "LITERAL+",
+                "IDLE",
+                "NAMESPACE",
+                "UIDPLUS",
+                "UNSELECT",
+                "CHILDREN",
+                "MOVE",
+                "SPECIAL-USE",
+                "STATUS=SIZE",
+            ]);
         }
         list
     }
@@ -289,7 +298,9 @@ impl Session {
                 };
                 let text = reason.to_string();
                 match reason {
-                    Refusal::MessageTooBig => write::tagged(&mut self.out, &tag, Status::No, Some(Code::Word("TOOBIG")), &text),
+                    Refusal::MessageTooBig => {
+                        write::tagged(&mut self.out, &tag, Status::No, Some(Code::Word("TOOBIG")), &text)
+                    }
                     _ => write::tagged(&mut self.out, &tag, Status::Bad, None, &text),
                 }
                 if reason == Refusal::Hopeless {
@@ -345,7 +356,9 @@ impl Session {
                 Err(error) => Err(error),
             },
             CommandBody::Login { user, password } => return self.login(&tag, "LOGIN", &user, &password.0).await,
-            CommandBody::Authenticate { mechanism, initial } => return self.authenticate(tag, &mechanism, initial).await,
+            CommandBody::Authenticate { mechanism, initial } => {
+                return self.authenticate(tag, &mechanism, initial).await;
+            }
             CommandBody::Idle => {
                 if matches!(self.state, State::NotAuthenticated) {
                     Err(CommandError::Bad("Log in first".to_owned()))
@@ -378,8 +391,12 @@ impl Session {
         let timeout = self.server.config.write_timeout();
         let mut out = Output::new(&mut self.out, &mut *self.connection.stream, timeout);
         match body {
-            CommandBody::Select { mailbox } => command::select::select(&mut self.state, &mailbox, false, &mut out).await,
-            CommandBody::Examine { mailbox } => command::select::select(&mut self.state, &mailbox, true, &mut out).await,
+            CommandBody::Select { mailbox } => {
+                command::select::select(&mut self.state, &mailbox, false, &mut out).await
+            }
+            CommandBody::Examine { mailbox } => {
+                command::select::select(&mut self.state, &mailbox, true, &mut out).await
+            }
             CommandBody::Close => command::select::close(&mut self.state, true).await,
             CommandBody::Unselect => command::select::close(&mut self.state, false).await,
             CommandBody::Check
@@ -389,7 +406,9 @@ impl Session {
             | CommandBody::Store { .. }
             | CommandBody::Copy { .. }
             | CommandBody::Move { .. } => match &mut self.state {
-                State::Selected(login, selected) => command::on_selected(body, &login.account, selected, &mut out).await,
+                State::Selected(login, selected) => {
+                    command::on_selected(body, &login.account, selected, &mut out).await
+                }
                 State::Authenticated(_) => Err(CommandError::Bad("Select a mailbox first".to_owned())),
                 State::NotAuthenticated => Err(CommandError::Bad("Log in first".to_owned())),
             },
@@ -422,7 +441,9 @@ impl Session {
                 let (word, text) = account_error(&error);
                 write::tagged(&mut self.out, tag, Status::No, word.map(Code::Word), &text);
             }
-            Err(CommandError::No { code, text }) => write::tagged(&mut self.out, tag, Status::No, code.map(Code::Word), &text),
+            Err(CommandError::No { code, text }) => {
+                write::tagged(&mut self.out, tag, Status::No, code.map(Code::Word), &text)
+            }
             Err(CommandError::Bad(text)) => {
                 write::tagged(&mut self.out, tag, Status::Bad, None, &text);
                 bad = true;
@@ -482,7 +503,13 @@ impl Session {
 
     async fn authenticate(&mut self, tag: String, mechanism: &str, initial: Option<Secret>) -> Result<Flow> {
         if mechanism != "PLAIN" {
-            write::tagged(&mut self.out, &tag, Status::No, Some(Code::Word("CANNOT")), "No such mechanism; PLAIN is there");
+            write::tagged(
+                &mut self.out,
+                &tag,
+                Status::No,
+                Some(Code::Word("CANNOT")),
+                "No such mechanism; PLAIN is there",
+            );
             return Ok(Flow::Continue);
         }
         if let Some(refused) = self.login_refused(&tag) {
@@ -512,9 +539,17 @@ impl Session {
         let decoded = base64::engine::general_purpose::STANDARD.decode(line.trim_ascii()).ok();
         let fields = decoded.as_deref().map(|octets| octets.split(|&octet| octet == 0).collect::<Vec<_>>());
         match fields.as_deref() {
-            Some([authzid, user, password]) if authzid.is_empty() || authzid == user => self.login(tag, "PLAIN", user, password).await,
+            Some([authzid, user, password]) if authzid.is_empty() || authzid == user => {
+                self.login(tag, "PLAIN", user, password).await
+            }
             Some([_, _, _]) => {
-                write::tagged(&mut self.out, tag, Status::No, Some(Code::Word("AUTHORIZATIONFAILED")), "Only as yourself");
+                write::tagged(
+                    &mut self.out,
+                    tag,
+                    Status::No,
+                    Some(Code::Word("AUTHORIZATIONFAILED")),
+                    "Only as yourself",
+                );
                 Ok(Flow::Continue)
             }
             _ => {
@@ -552,17 +587,29 @@ impl Session {
             Ok(login) => {
                 let Some(place) = self.server.session_place(login.account) else {
                     events::login_failed(peer, "sessions");
-                    write::tagged(&mut self.out, tag, Status::No, Some(Code::Word("LIMIT")), "Too many sessions of this account");
+                    write::tagged(
+                        &mut self.out,
+                        tag,
+                        Status::No,
+                        Some(Code::Word("LIMIT")),
+                        "Too many sessions of this account",
+                    );
                     return Ok(Flow::Continue);
                 };
                 match storage.accounts.open(login.account).await {
                     Ok(account) => {
                         events::logged_in(&login.address, mechanism);
-                        self.state = State::Authenticated(LoggedIn { account, address: login.address, _place: place });
+                        self.state = State::Authenticated(LoggedIn { account, _place: place });
                         let append_bytes_max = self.server.config.message_bytes_max;
                         self.framer.set_limits(Limits { append_bytes_max, ..Limits::AUTHENTICATED });
                         let capabilities = self.capabilities();
-                        write::tagged(&mut self.out, tag, Status::Ok, Some(Code::Capability(&capabilities)), "Logged in");
+                        write::tagged(
+                            &mut self.out,
+                            tag,
+                            Status::Ok,
+                            Some(Code::Capability(&capabilities)),
+                            "Logged in",
+                        );
                         return Ok(Flow::Continue);
                     }
                     Err(error) => {

@@ -46,8 +46,11 @@ impl Appending {
         if message.size() == 0 {
             return Err(CommandError::no("CANNOT", "An empty message cannot be stored"));
         }
-        let mailbox = find_mailbox(&account.current(), &append.mailbox).map(|mailbox| mailbox.id).ok_or_else(no_mailbox)?;
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_millis() as i64);
+        let mailbox =
+            find_mailbox(&account.current(), &append.mailbox).map(|mailbox| mailbox.id).ok_or_else(no_mailbox)?;
+        let now = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, |time| time.as_millis() as i64);
         let item = AppendItem {
             message: Arc::new(message),
             flags: append.flags,
@@ -58,9 +61,10 @@ impl Appending {
             Err(AccountError::NoMailbox) => return Err(no_mailbox()),
             appended => appended?,
         };
-        let code = appended
-            .first()
-            .map(|appended| OwnedCode::AppendUid { uid_validity: appended.uid_validity.get(), uid: appended.uid.0.get() });
+        let code = appended.first().map(|appended| OwnedCode::AppendUid {
+            uid_validity: appended.uid_validity.get(),
+            uid: appended.uid.0.get(),
+        });
         Ok(Done { code, text: "APPEND done" })
     }
 }

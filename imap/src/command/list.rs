@@ -105,7 +105,10 @@ pub(super) async fn list(account: &Account, list: &List, out: &mut Output<'_>) -
     let parents = parents(&state);
     for mailbox in ordered(&state) {
         let special = special_use(mailbox.role);
-        if list.select.subscribed && !mailbox.subscribed || list.select.special_use && special.is_none() || !wanted(&mailbox.name) {
+        if list.select.subscribed && !mailbox.subscribed
+            || list.select.special_use && special.is_none()
+            || !wanted(&mailbox.name)
+        {
             continue;
         }
         let mut attributes = vec![if parents.contains(&*mailbox.name) { "\\HasChildren" } else { "\\HasNoChildren" }];

@@ -46,8 +46,12 @@ pub(crate) async fn on_selected(
         CommandBody::Store { numbers, set, change, silent, flags } => {
             store::store(account, selected, numbers, &set, change, silent, &flags, out).await
         }
-        CommandBody::Copy { numbers, set, mailbox } => copy::copy(account, selected, numbers, &set, &mailbox, out).await,
-        CommandBody::Move { numbers, set, mailbox } => copy::move_to(account, selected, numbers, &set, &mailbox, out).await,
+        CommandBody::Copy { numbers, set, mailbox } => {
+            copy::copy(account, selected, numbers, &set, &mailbox, out).await
+        }
+        CommandBody::Move { numbers, set, mailbox } => {
+            copy::move_to(account, selected, numbers, &set, &mailbox, out).await
+        }
         other => Err(CommandError::Bad(format!("{} cannot be done here", other.verb()))),
     }
 }

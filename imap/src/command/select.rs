@@ -37,20 +37,18 @@ async fn open(account: &Account, name: &str, read_only: bool, out: &mut Output<'
     let mailbox = Arc::clone(mailbox.ok_or_else(|| CommandError::no("NONEXISTENT", "No such mailbox"))?);
     // EXAMINE leaves \Recent to whoever selects (§6.3.2).
     let recent_from = if read_only { mailbox.recent_from } else { account.claim_recent(mailbox.id) };
-    let view = View::new(Arc::clone(&mailbox), recent_from);
+    let recent = recent_count(account, &mailbox, recent_from).await?;
+    let view = View::new(Arc::clone(&mailbox), recent_from, recent);
     let buf = &mut *out.buf;
     write::flags(buf, &mailbox.keywords);
     write::exists(buf, mailbox.counts.messages);
-    write::recent(buf, recent_count(account, &mailbox, recent_from).await?);
+    write::recent(buf, recent);
     if let Some(sequence) = first_unseen(account, &mailbox).await? {
         write::untagged(out.buf, Status::Ok, Some(Code::Unseen(sequence)), "First unseen");
     }
     let more = mailbox.keywords.len() < Flags::KEYWORDS_MAX;
-    let permanent = if read_only {
-        Code::NoPermanentFlags
-    } else {
-        Code::PermanentFlags { keywords: &mailbox.keywords, more }
-    };
+    let permanent =
+        if read_only { Code::NoPermanentFlags } else { Code::PermanentFlags { keywords: &mailbox.keywords, more } };
     write::untagged(out.buf, Status::Ok, Some(permanent), "Flags that stay");
     write::untagged(out.buf, Status::Ok, Some(Code::UidValidity(mailbox.uid_validity.get())), "Uids are valid");
     write::untagged(out.buf, Status::Ok, Some(Code::UidNext(mailbox.uid_next.0.get())), "Next uid");
@@ -58,7 +56,11 @@ async fn open(account: &Account, name: &str, read_only: bool, out: &mut Output<'
 }
 
 /// Messages with a uid of at least `from`; looks into one chunk at most.
-pub(super) async fn recent_count(account: &Account, mailbox: &Mailbox, from: posthouse_storage::account::Uid) -> Result<u32> {
+pub(super) async fn recent_count(
+    account: &Account,
+    mailbox: &Mailbox,
+    from: posthouse_storage::account::Uid,
+) -> Result<u32> {
     let mut count = 0;
     for slot in mailbox.slots.iter().rev() {
         if slot.last() < from {
@@ -93,11 +95,8 @@ pub(crate) async fn close(state: &mut State, expunge: bool) -> Result<Done> {
     match std::mem::replace(state, State::NotAuthenticated) {
         State::Selected(login, selected) => {
             let id = selected.view.id();
-            let expunged = if expunge && !selected.read_only {
-                login.account.expunge(id, None).await.map(drop)
-            } else {
-                Ok(())
-            };
+            let expunged =
+                if expunge && !selected.read_only { login.account.expunge(id, None).await.map(drop) } else { Ok(()) };
             *state = State::Authenticated(login);
             expunged?;
             Ok(Done::plain(if expunge { "CLOSE done" } else { "UNSELECT done" }))

@@ -19,7 +19,12 @@ pub(super) async fn status(account: &Account, name: &str, items: &[StatusItem], 
 }
 
 /// The untagged line.
-pub(super) async fn write_line(account: &Account, mailbox: &Mailbox, items: &[StatusItem], out: &mut Output<'_>) -> Result<()> {
+pub(super) async fn write_line(
+    account: &Account,
+    mailbox: &Mailbox,
+    items: &[StatusItem],
+    out: &mut Output<'_>,
+) -> Result<()> {
     let mut values = Vec::with_capacity(items.len());
     for &item in items {
         let value = match item {

@@ -56,6 +56,12 @@ impl<'a> Fetch<'a> {
         flag_list(self.out, flags, keywords, recent);
     }
 
+    /// FLAGS with a list that `list` writes, parentheses included (one that was kept, most likely).
+    pub fn flags_with(&mut self, list: impl FnOnce(&mut Vec<u8>)) {
+        self.item(b"FLAGS ");
+        list(self.out);
+    }
+
     /// INTERNALDATE, in UTC.
     pub fn internal_date(&mut self, received_at_ms: i64) {
         self.item(b"INTERNALDATE \"");
