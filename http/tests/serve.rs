@@ -1,5 +1,7 @@
 //! The HTTP front over real sockets: routes, limits, hostile bytes, TLS, shutdown.
 
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -28,7 +28,8 @@ pub struct ImapConfig {
     pub errors_max: usize,
     /// Failed logins on one connection before it is closed with BYE.
     pub login_failures_max: usize,
-    /// Allow LOGIN without TLS from loopback addresses. Meant for trying things out.
+    /// Allow LOGIN without TLS from loopback addresses. Not a key of the file: only a trial server is allowed to.
+    #[serde(skip)]
     pub plaintext_login_on_loopback: bool,
 }
 

@@ -1,0 +1,14 @@
+//! Administration: one set of operations, carried out by whoever holds the data directory.
+//!
+//! [`protocol`] says what can be asked, [`operations`] does it over an opened storage, [`server`] takes calls on a
+//! Unix socket inside the data directory, and [`client`] finds out whether a server is there or opens the storage
+//! itself. [`frames`] carries messages in bulk.
+
+pub mod client;
+pub mod frames;
+pub mod operations;
+pub mod protocol;
+pub mod server;
+pub mod socket;
+
+pub use client::Admin;

@@ -1,0 +1,37 @@
+//! `posthouse domain`.
+
+use std::process::ExitCode;
+
+use anyhow::bail;
+use serde_json::json;
+
+use super::{say, with_admin};
+use crate::admin::protocol::{Answer, Call};
+use crate::cli::DomainAction;
+use crate::failure::Result;
+
+/// Carries it out.
+pub async fn run(action: DomainAction) -> Result<ExitCode> {
+    match action {
+        DomainAction::Add { domain, at } => {
+            let call = Call::DomainAdd { domain: domain.clone() };
+            with_admin(&at, async |admin| admin.call(call).await).await?;
+            say(at.json, &json!({ "domain": domain }), || {
+                format!("{domain} added; next: posthouse account add NAME@{domain}")
+            })
+        }
+        DomainAction::Remove { domain, at } => {
+            let call = Call::DomainRemove { domain: domain.clone() };
+            with_admin(&at, async |admin| admin.call(call).await).await?;
+            say(at.json, &json!({ "domain": domain }), || format!("{domain} removed"))
+        }
+        DomainAction::List { at } => {
+            let domains = with_admin(&at, async |admin| match admin.call(Call::DomainList).await? {
+                Answer::Domains(domains) => Ok(domains),
+                other => bail!("unexpected answer {other:?}"),
+            })
+            .await?;
+            say(at.json, &domains, || domains.join("\n"))
+        }
+    }
+}
