@@ -25,19 +25,12 @@ pub(super) struct AccountMachine {
     id: AccountId,
     chunk_max: usize,
     residency: Arc<Residency>,
-    stored: Mutex<StoredChunks>,
+    /// Keys of the chunks that the last checkpoint known here refers to.
+    stored: Mutex<HashSet<Bytes>>,
     /// What was loaded for the change being decided: it stays in memory until that is done, however small the budget.
     held: Mutex<Vec<Weak<Slot>>>,
     /// Since the last load a change was applied.
     applied: AtomicBool,
-}
-
-#[derive(Debug, Default)]
-struct StoredChunks {
-    /// Keys of the chunks that the last checkpoint known here refers to.
-    keys: HashSet<Bytes>,
-    /// The checkpoint being tried, if one is.
-    trying: CheckpointName,
 }
 
 impl AccountMachine {
@@ -93,7 +86,7 @@ impl AccountMachine {
         Ok(slot.fill(Arc::new(chunk)))
     }
 
-    fn stored(&self) -> std::sync::MutexGuard<'_, StoredChunks> {
+    fn stored(&self) -> std::sync::MutexGuard<'_, HashSet<Bytes>> {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -103,8 +96,8 @@ pub(super) fn partition(id: AccountId) -> Bytes {
     Bytes::copy_from_slice(&[b"a".as_slice(), &id.0.to_be_bytes()].concat())
 }
 
-fn keys(state: &AccountState, trying: CheckpointName) -> HashSet<Bytes> {
-    state.slots().map(|slot| slot.key(slot.stored().unwrap_or(trying))).collect()
+fn keys(state: &AccountState, at: CheckpointName) -> HashSet<Bytes> {
+    state.slots().map(|slot| slot.key(slot.stored().unwrap_or(at))).collect()
 }
 
 impl Machine for AccountMachine {
@@ -135,28 +128,23 @@ impl Machine for AccountMachine {
         Change::decode(bytes).map_err(str::to_owned)
     }
 
-    fn checkpoint(&self, state: &Self::State, _: Seq) -> Checkpoint {
-        let mut stored = self.stored();
-        stored.trying = rand::random();
-        let name = stored.trying;
-        let now = keys(state, name);
-        let chunk = |slot: &Arc<Slot>| slot.dirty().map(|chunk| (slot.key(name), encode_chunk(&chunk).into()));
-        let superseded = stored.keys.difference(&now).cloned().collect();
-        Checkpoint { root: state.encode_root(name), chunks: state.slots().filter_map(chunk).collect(), superseded }
+    fn checkpoint(&self, state: &Self::State, at: Seq) -> Checkpoint {
+        let now = keys(state, at);
+        let chunk = |slot: &Arc<Slot>| slot.dirty().map(|chunk| (slot.key(at), encode_chunk(&chunk).into()));
+        let superseded = self.stored().difference(&now).cloned().collect();
+        Checkpoint { root: state.encode_root(at), chunks: state.slots().filter_map(chunk).collect(), superseded }
     }
 
     fn restore(&self, root: &[u8]) -> Result<Self::State, String> {
         let state = AccountState::decode_root(root, self.chunk_max)?;
         // No slot of a root is dirty.
-        self.stored().keys = keys(&state, 0);
+        *self.stored() = keys(&state, 0);
         Ok(Arc::new(state))
     }
 
-    fn checkpointed(&self, state: &Self::State, _: Seq) {
-        let mut stored = self.stored();
-        let cleaned: Vec<_> = state.slots().filter(|slot| slot.clean(stored.trying)).collect();
-        stored.keys = keys(state, stored.trying);
-        drop(stored);
+    fn checkpointed(&self, state: &Self::State, at: Seq) {
+        let cleaned: Vec<_> = state.slots().filter(|slot| slot.clean(at)).collect();
+        *self.stored() = keys(state, at);
         self.residency.admit(cleaned);
         self.release();
     }

@@ -23,9 +23,8 @@ pub struct Slot {
     cell: Mutex<Cell>,
 }
 
-/// Names a checkpoint, or an attempt at one: random, since two nodes may try at the same number with different states
-/// and one of them fail.
-pub(super) type CheckpointName = u64;
+/// Names a checkpoint: the number of the committed state that it is of, which is the same on every node that tries it.
+pub(super) type CheckpointName = crate::group::Seq;
 
 #[derive(Debug, Clone, Default)]
 struct Cell {
@@ -147,10 +146,9 @@ impl Slot {
         self.cell().held = held;
     }
 
-    /// Key of its stored chunk: the checkpoint, the mailbox, the first uid. Never used twice.
+    /// Key of its stored chunk: the checkpoint, the mailbox, the first uid. What is under it never changes.
     pub(super) fn key(&self, stored: CheckpointName) -> Bytes {
-        let mut key = Vec::with_capacity(17);
-        key.push(b'c');
+        let mut key = Vec::with_capacity(16);
         key.extend_from_slice(&stored.to_be_bytes());
         key.extend_from_slice(&self.home.0.to_be_bytes());
         key.extend_from_slice(&self.first.get().to_be_bytes());

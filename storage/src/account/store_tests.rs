@@ -462,7 +462,8 @@ async fn a_million_messages_open_with_a_few_reads() {
     assert_eq!(state.used.messages, 1_000_000);
     assert_eq!(state.mailboxes[&inbox].slots.len(), 977);
     assert!(after.gets + after.scans + after.versions - before.gets - before.scans - before.versions <= 6);
-    assert_eq!(state.slots().filter(|slot| slot.is_resident()).count(), 0);
+    // Only what the journal after the checkpoint touched: entries of half a megabyte each.
+    assert!(state.slots().filter(|slot| slot.is_resident()).count() <= 3 * 14);
     // One flag: one chunk is read, one is copied.
     let one = uid_set(&[(500_000, 500_000)]);
     account.store_flags(inbox, &one, FlagChange::Remove, &flag_names(&["\\Seen"]), None).await.unwrap();
@@ -481,7 +482,8 @@ async fn a_million_messages_open_with_a_few_reads() {
     }
     assert_eq!(messages, 1_000_000);
     let resident = now.slots().filter(|slot| slot.is_resident()).count();
-    assert!(resident < 100, "{resident} chunks of 48 kB in memory, of 4 MiB allowed");
+    // And those that the journal touched after the checkpoint.
+    assert!(resident < 100 + 3 * 14, "{resident} chunks of 48 kB in memory, of 4 MiB allowed");
 }
 
 #[tokio::test]

@@ -26,6 +26,8 @@ mod journal;
 mod run;
 #[cfg(test)]
 mod sim;
+#[cfg(test)]
+mod tests;
 
 pub use change::Draft;
 pub use config::{ChangeError, GroupConfig};

@@ -4,7 +4,7 @@
 //! runs, `SIM_SEED` runs that one alone and tells more.
 
 mod tests;
-mod toy;
+pub(super) mod toy;
 mod world;
 
 /// What is broken on purpose, to show that the simulation notices.

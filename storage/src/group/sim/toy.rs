@@ -12,31 +12,31 @@ use bytes::Bytes;
 use super::super::{Checkpoint, Group, Halt, Machine, Seq};
 use crate::wide::{BoxFuture, Store, StoreError, Table};
 
-pub(super) const BOXES: usize = 2;
+pub(in crate::group) const BOXES: usize = 2;
 /// Uids in a chunk.
 const CHUNK: u32 = 4;
-pub(super) const PARTITION: &[u8] = b"toy";
+pub(in crate::group) const PARTITION: &[u8] = b"toy";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Entry {
+pub(in crate::group) enum Entry {
     Append { mailbox: u8, tag: u32 },
     Flag { mailbox: u8, uid: u32, bits: u8, tag: u32 },
     Expunge { mailbox: u8, uid: u32, tag: u32 },
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Message {
-    pub(super) flags: u8,
-    pub(super) dead: bool,
+pub(in crate::group) struct Message {
+    pub(in crate::group) flags: u8,
+    pub(in crate::group) dead: bool,
     /// `(tag, seq)` of every step.
-    pub(super) steps: Vec<(u32, Seq)>,
+    pub(in crate::group) steps: Vec<(u32, Seq)>,
 }
 
 /// All messages by `(mailbox, uid)`.
-pub(super) type View = BTreeMap<(u8, u32), Message>;
+pub(in crate::group) type View = BTreeMap<(u8, u32), Message>;
 
 /// What an entry does to its message; shared by the state and by watchers' views.
-pub(super) fn touch(message: &mut Message, seq: Seq, entry: &Entry) -> Result<(), &'static str> {
+pub(in crate::group) fn touch(message: &mut Message, seq: Seq, entry: &Entry) -> Result<(), &'static str> {
     let tag = match *entry {
         Entry::Append { tag, .. } => tag,
         _ if message.dead => return Err("a change of an expunged message"),
@@ -54,7 +54,7 @@ pub(super) fn touch(message: &mut Message, seq: Seq, entry: &Entry) -> Result<()
 }
 
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(in crate::group) struct Slot {
     mailbox: u8,
     index: u32,
     cell: Mutex<Cell>,
@@ -80,13 +80,13 @@ impl Slot {
 }
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Boxes {
+pub(in crate::group) struct Boxes {
     slots: [Vec<Arc<Slot>>; BOXES],
     next: [u32; BOXES],
 }
 
 impl Boxes {
-    pub(super) fn next(&self, mailbox: u8) -> u32 {
+    pub(in crate::group) fn next(&self, mailbox: u8) -> u32 {
         self.next[mailbox as usize]
     }
 
@@ -99,7 +99,7 @@ impl Boxes {
     }
 
     /// One message, if there is one of the uid.
-    pub(super) fn message<E>(&self, mailbox: u8, uid: u32) -> Result<Option<Message>, Halt<E, Arc<Slot>>> {
+    pub(in crate::group) fn message<E>(&self, mailbox: u8, uid: u32) -> Result<Option<Message>, Halt<E, Arc<Slot>>> {
         let Some(slot) = self.slot(mailbox, uid) else { return Ok(None) };
         match &slot.cell().chunk {
             Some(chunk) => Ok(chunk.get(((uid - 1) % CHUNK) as usize).cloned()),
@@ -112,7 +112,7 @@ impl Boxes {
     }
 
     /// Forgets chunks that can be loaded again.
-    pub(super) fn evict(&self, mut chosen: impl FnMut() -> bool) {
+    pub(in crate::group) fn evict(&self, mut chosen: impl FnMut() -> bool) {
         for slot in self.slots() {
             let mut cell = slot.cell();
             if cell.stored.is_some() && chosen() {
@@ -123,7 +123,7 @@ impl Boxes {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Toy {
+pub(in crate::group) struct Toy {
     stored: Mutex<BTreeSet<Bytes>>,
 }
 
@@ -277,7 +277,7 @@ fn decode_chunk(mut bytes: &[u8]) -> Option<Vec<Message>> {
 }
 
 /// Everything in the group's latest state, with its number; `None` if it cannot be read now.
-pub(super) async fn view(group: &Arc<Group<Toy>>) -> Result<(Seq, View), StoreError> {
+pub(in crate::group) async fn view(group: &Arc<Group<Toy>>) -> Result<(Seq, View), StoreError> {
     let now = group.current();
     let mut view = View::new();
     for slot in now.state.slots() {
