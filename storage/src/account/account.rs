@@ -236,7 +236,8 @@ impl Account {
     /// `NoMailbox`, `MailboxExists`, `BadName`, `TooMany` mailboxes, `Store`.
     pub async fn rename(&self, from: &str, to: &str) -> Result<(), AccountError> {
         let (from, to, now) = (from.to_owned(), to.to_owned(), self.shared.now_secs());
-        Ok(self.journal.change(Batch::default(), move |state| state.decide_rename(now, &from, &to)).await?.0)
+        self.journal.change(Batch::default(), move |state| state.decide_rename(now, &from, &to)).await?;
+        Ok(())
     }
 
     /// Subscribes to a name or no longer; it need not exist.
@@ -246,7 +247,8 @@ impl Account {
     /// `BadName`, `TooMany` subscriptions, `Store`.
     pub async fn subscribe(&self, name: &str, on: bool) -> Result<(), AccountError> {
         let name = name.to_owned();
-        Ok(self.journal.change(Batch::default(), move |state| state.decide_subscribe(&name, on)).await?.0)
+        self.journal.change(Batch::default(), move |state| state.decide_subscribe(&name, on)).await?;
+        Ok(())
     }
 
     /// Sets the quota, bytes; 0 = none. What is over it already stays.
@@ -255,7 +257,8 @@ impl Account {
     ///
     /// `Store`.
     pub async fn set_quota(&self, bytes: u64) -> Result<(), AccountError> {
-        Ok(self.journal.change(Batch::default(), move |state| state.decide_quota(bytes)).await?.0)
+        self.journal.change(Batch::default(), move |state| state.decide_quota(bytes)).await?;
+        Ok(())
     }
 
     /// Gives the caller all messages that no session had as \Recent yet: those from the uid returned on.

@@ -2,15 +2,15 @@
 //!
 //! The root is all that opening an account reads: about 20 bytes for a chunk of a thousand messages.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use super::change::{DeliveryId, role_number, role_of};
 use super::codec::{Read, Reader, put_bytes, put_delta, put_strings, put_varint};
-use super::slot::CheckpointName;
 use super::state::{Delivered, Grave};
 use super::{AccountState, Chunk, Counts, Entry, Flags, Mailbox, MailboxId, Slot, Uid};
+use crate::group::Seq;
 use crate::message::{EmailId, ThreadId};
 
 const ROOT_FORMAT: u8 = 1;
@@ -58,8 +58,8 @@ pub(super) fn decode_chunk(bytes: &[u8]) -> Read<Chunk> {
     Ok(Chunk { entries })
 }
 
-/// `checkpoint`: its place in the root's list of checkpoints.
-fn put_slot(out: &mut Vec<u8>, slot: &Slot, checkpoint: usize) {
+/// A slot stored by the root's own checkpoint, `at`, or one before it.
+fn put_slot(out: &mut Vec<u8>, slot: &Slot, at: Seq) {
     put_varint(out, slot.home.0.into());
     put_varint(out, slot.first.get().into());
     put_varint(out, (slot.last.get() - slot.first.get()).into());
@@ -67,10 +67,10 @@ fn put_slot(out: &mut Vec<u8>, slot: &Slot, checkpoint: usize) {
     put_varint(out, slot.counts.unseen.into());
     put_varint(out, slot.counts.deleted.into());
     put_varint(out, slot.counts.bytes);
-    put_varint(out, checkpoint as u64);
+    put_varint(out, at.saturating_sub(slot.stored().unwrap_or(at)));
 }
 
-fn read_slot(reader: &mut Reader<'_>, checkpoints: &[CheckpointName]) -> Read<Slot> {
+fn read_slot(reader: &mut Reader<'_>, at: Seq) -> Read<Slot> {
     let home = MailboxId(reader.number()?);
     let first = reader.uid()?;
     let last = first.0.checked_add(reader.number()?).map(Uid).ok_or("not a uid")?;
@@ -84,26 +84,17 @@ fn read_slot(reader: &mut Reader<'_>, checkpoints: &[CheckpointName]) -> Read<Sl
     if !whole || counts.bytes > u64::from(counts.messages) * u64::from(u32::MAX) {
         return Err("counts that cannot be");
     }
-    let checkpoint = checkpoints.get(reader.number()? as usize).ok_or("a chunk of an unknown checkpoint")?;
-    Ok(Slot::stored_at(home, first, last, counts, *checkpoint))
+    let stored = at.checked_sub(reader.varint()?).ok_or("a chunk of a later checkpoint")?;
+    Ok(Slot::stored_at(home, first, last, counts, stored))
 }
 
 impl AccountState {
-    /// The root of the checkpoint of that name: what is dirty is stored with it.
-    pub(super) fn encode_root(&self, name: CheckpointName) -> Vec<u8> {
+    /// The root of the checkpoint `at`: what is dirty is stored with it.
+    pub(super) fn encode_root(&self, at: Seq) -> Vec<u8> {
         let mut out = Vec::with_capacity(256);
+        let slot = |out: &mut Vec<u8>, slot: &Slot| put_slot(out, slot, at);
         out.push(ROOT_FORMAT);
-        let (mut checkpoints, mut places) = (Vec::new(), HashMap::new());
-        for slot in self.slots() {
-            let stored = slot.stored().unwrap_or(name);
-            places.entry(stored).or_insert_with(|| {
-                checkpoints.push(stored);
-                checkpoints.len() - 1
-            });
-        }
-        put_varint(&mut out, checkpoints.len() as u64);
-        checkpoints.iter().for_each(|stored| out.extend_from_slice(&stored.to_be_bytes()));
-        let slot = |out: &mut Vec<u8>, slot: &Slot| put_slot(out, slot, places[&slot.stored().unwrap_or(name)]);
+        put_varint(&mut out, at);
         put_varint(&mut out, self.seq);
         put_varint(&mut out, self.quota_bytes);
         put_varint(&mut out, self.mailbox_next.into());
@@ -148,8 +139,7 @@ impl AccountState {
         if reader.octet()? != ROOT_FORMAT {
             return Err("an account of another release");
         }
-        let checkpoints = (0..reader.count(8)?).map(|_| reader.array().map(u64::from_be_bytes));
-        let checkpoints = checkpoints.collect::<Read<Vec<_>>>()?;
+        let at = reader.varint()?;
         let mut state = Self::empty(chunk_max);
         state.seq = reader.varint()?;
         state.quota_bytes = reader.varint()?;
@@ -157,7 +147,7 @@ impl AccountState {
         state.uid_validity_max = reader.number()?;
         let (mut mailboxes, mut names) = (BTreeMap::new(), BTreeMap::new());
         for _ in 0..reader.count(10)? {
-            let mailbox = read_mailbox(&mut reader, &checkpoints)?;
+            let mailbox = read_mailbox(&mut reader, at)?;
             let used = state.used;
             let fits = used.messages.checked_add(mailbox.counts.messages).is_some();
             if !fits || used.bytes.checked_add(mailbox.counts.bytes).is_none() {
@@ -179,7 +169,7 @@ impl AccountState {
                 number: reader.nonzero()?,
                 since_secs: reader.number()?,
                 until_secs: reader.number()?,
-                slot: Arc::new(read_slot(&mut reader, &checkpoints)?),
+                slot: Arc::new(read_slot(&mut reader, at)?),
             });
         }
         state.graves = Arc::new(graves);
@@ -197,7 +187,7 @@ impl AccountState {
     }
 }
 
-fn read_mailbox(reader: &mut Reader<'_>, checkpoints: &[CheckpointName]) -> Read<Mailbox> {
+fn read_mailbox(reader: &mut Reader<'_>, at: Seq) -> Read<Mailbox> {
     let id = MailboxId(reader.number()?);
     let mut mailbox = Mailbox::new(id, reader.string()?, NonZeroU32::MIN, 0);
     mailbox.role = role_of(reader.octet()?)?;
@@ -214,7 +204,7 @@ fn read_mailbox(reader: &mut Reader<'_>, checkpoints: &[CheckpointName]) -> Read
     mailbox.keywords = Arc::new(keywords);
     let mut slots: Vec<Arc<Slot>> = Vec::with_capacity(reader.count(8)?);
     for _ in 0..slots.capacity() {
-        let slot = read_slot(reader, checkpoints)?;
+        let slot = read_slot(reader, at)?;
         if slots.last().is_some_and(|before| before.last >= slot.first) || slot.last >= mailbox.uid_next {
             return Err("chunks out of order");
         }

@@ -156,6 +156,7 @@ impl Journals {
     }
 
     /// The accounts in memory now.
+    #[cfg(test)]
     pub(super) fn ids(&self) -> Vec<AccountId> {
         self.registry().accounts.keys().copied().collect()
     }

@@ -10,7 +10,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::change::Change;
 use super::checkpoint::{decode_chunk, encode_chunk};
-use super::slot::{CheckpointName, Residency};
+use super::slot::Residency;
 use super::state::Missing;
 use super::{AccountId, AccountState, Chunk, Slot};
 use crate::group::{Checkpoint, Halt, Machine, Seq};
@@ -96,7 +96,7 @@ pub(super) fn partition(id: AccountId) -> Bytes {
     Bytes::copy_from_slice(&[b"a".as_slice(), &id.0.to_be_bytes()].concat())
 }
 
-fn keys(state: &AccountState, at: CheckpointName) -> HashSet<Bytes> {
+fn keys(state: &AccountState, at: Seq) -> HashSet<Bytes> {
     state.slots().map(|slot| slot.key(slot.stored().unwrap_or(at))).collect()
 }
 

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, We
 use bytes::Bytes;
 
 use super::{Chunk, Counts, Entry, MailboxId, Uid};
+use crate::group::Seq;
 
 /// A chunk's place in a mailbox: what is known without loading it. Two slots that are the same `Arc` hold the same
 /// entries. Fetch the entries with [`super::Account::chunk`]; [`Slot::resident`] tells what is already in memory.
@@ -23,14 +24,11 @@ pub struct Slot {
     cell: Mutex<Cell>,
 }
 
-/// Names a checkpoint: the number of the committed state that it is of, which is the same on every node that tries it.
-pub(super) type CheckpointName = crate::group::Seq;
-
 #[derive(Debug, Clone, Default)]
 struct Cell {
     chunk: Option<Arc<Chunk>>,
     /// The checkpoint that wrote the chunk; `None` = dirty.
-    stored: Option<CheckpointName>,
+    stored: Option<Seq>,
     /// A newer state holds a changed copy: the stored chunk may be deleted any time.
     replaced: bool,
     /// A change is about to be decided on it.
@@ -83,7 +81,7 @@ impl Slot {
     }
 
     /// A clean slot whose entries are in the store only.
-    pub(super) fn stored_at(home: MailboxId, first: Uid, last: Uid, counts: Counts, stored: CheckpointName) -> Self {
+    pub(super) fn stored_at(home: MailboxId, first: Uid, last: Uid, counts: Counts, stored: Seq) -> Self {
         let cell = Cell { stored: Some(stored), ..Cell::default() };
         Self { home, first, last, counts, cell: Mutex::new(cell) }
     }
@@ -118,7 +116,7 @@ impl Slot {
     }
 
     /// The checkpoint that wrote it.
-    pub(super) fn stored(&self) -> Option<CheckpointName> {
+    pub(super) fn stored(&self) -> Option<Seq> {
         self.cell().stored
     }
 
@@ -128,10 +126,10 @@ impl Slot {
         if cell.stored.is_some() { None } else { cell.chunk.clone() }
     }
 
-    /// Its chunk was stored by that checkpoint. True if it was dirty before.
-    pub(super) fn clean(&self, stored: CheckpointName) -> bool {
+    /// Its chunk was stored by the checkpoint `at`. True if it was dirty before.
+    pub(super) fn clean(&self, at: Seq) -> bool {
         let mut cell = self.cell();
-        cell.stored.is_none() && cell.stored.replace(stored).is_none()
+        cell.stored.is_none() && cell.stored.replace(at).is_none()
     }
 
     /// Puts in what was loaded; what is there already stays.
@@ -146,8 +144,9 @@ impl Slot {
         self.cell().held = held;
     }
 
-    /// Key of its stored chunk: the checkpoint, the mailbox, the first uid. What is under it never changes.
-    pub(super) fn key(&self, stored: CheckpointName) -> Bytes {
+    /// Key of its stored chunk: the checkpoint's number, the mailbox, the first uid. The same on every node that stores
+    /// the state of that number, and so is what is under it.
+    pub(super) fn key(&self, stored: Seq) -> Bytes {
         let mut key = Vec::with_capacity(16);
         key.extend_from_slice(&stored.to_be_bytes());
         key.extend_from_slice(&self.home.0.to_be_bytes());

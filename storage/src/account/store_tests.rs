@@ -145,7 +145,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn two_nodes_agree_with_the_model(ops in proptest::collection::vec((any_op(), 0_usize..1), 0..60), chunk_max in 1_usize..6) {
+    fn two_nodes_agree_with_the_model(ops in proptest::collection::vec((any_op(), 0_usize..2), 0..60), chunk_max in 1_usize..6) {
         block_on(async {
             let store = Memory::new();
             let handles = [store.clone(), store.node(1)];
@@ -462,8 +462,9 @@ async fn a_million_messages_open_with_a_few_reads() {
     assert_eq!(state.used.messages, 1_000_000);
     assert_eq!(state.mailboxes[&inbox].slots.len(), 977);
     assert!(after.gets + after.scans + after.versions - before.gets - before.scans - before.versions <= 6);
-    // Only what the journal after the checkpoint touched: entries of half a megabyte each.
-    assert!(state.slots().filter(|slot| slot.is_resident()).count() <= 3 * 14);
+    // Only what the journal changed since the last checkpoint.
+    let resident = state.slots().filter(|slot| slot.is_resident()).count();
+    assert!(resident < 60, "{resident} chunks in memory");
     // One flag: one chunk is read, one is copied.
     let one = uid_set(&[(500_000, 500_000)]);
     account.store_flags(inbox, &one, FlagChange::Remove, &flag_names(&["\\Seen"]), None).await.unwrap();
@@ -482,8 +483,7 @@ async fn a_million_messages_open_with_a_few_reads() {
     }
     assert_eq!(messages, 1_000_000);
     let resident = now.slots().filter(|slot| slot.is_resident()).count();
-    // And those that the journal touched after the checkpoint.
-    assert!(resident < 100 + 3 * 14, "{resident} chunks of 48 kB in memory, of 4 MiB allowed");
+    assert!(resident < 85 + 60, "{resident} chunks of 48 kB in memory, of 4 MiB allowed and what is dirty");
 }
 
 #[tokio::test]

@@ -187,11 +187,10 @@ impl Account {
                 }
             };
             batch.put(Table::Body, home.clone(), piece_key(email, piece), octets);
-            if piece % PUT_PIECES == PUT_PIECES - 1 || piece == pieces - 1 {
-                if let Err(error) = self.shared.store.put(std::mem::take(&mut batch)).await {
-                    self.discard([spilled]).await;
-                    return Err(error.into());
-                }
+            let full = piece % PUT_PIECES == PUT_PIECES - 1 || piece == pieces - 1;
+            if full && let Err(error) = self.shared.store.put(std::mem::take(&mut batch)).await {
+                self.discard([spilled]).await;
+                return Err(error.into());
             }
         }
         Ok(spilled)
