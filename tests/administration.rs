@@ -187,6 +187,11 @@ fn import_and_export_round_trip() {
     assert!(error.contains("is not empty"), "{error}");
     assert_eq!(server.terminate(), 0);
 
+    // The order is the same each time, so a part can be passed over.
+    let arguments: Vec<&str> =
+        ["import", first.to_str().unwrap(), "--mailbox", "Rest", "--skip", "1"].iter().chain(&alice).copied().collect();
+    assert!(expect(0, &arguments).0.starts_with("2 messages imported"));
+
     // Back in for bob, now without a server, and out again: the same files.
     let bob = ["--account", "bob@example.test", "--data", text];
     let arguments: Vec<&str> = ["import", first.to_str().unwrap()].iter().chain(&bob).copied().collect();

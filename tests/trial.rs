@@ -129,7 +129,9 @@ fn people_get_instructions() {
     while !text.contains("account list") {
         assert!(std::io::BufRead::read_line(&mut out, &mut text).unwrap() > 0, "ended after {text}");
     }
-    for expected in ["curl smtp://127.0.0.1", "swaks --server", "curl --user alice@example.test:", "Settings for"] {
+    for expected in
+        ["curl -sS smtp://127.0.0.1", "swaks --server", "curl -sS --user alice@example.test:", "Settings for"]
+    {
         assert!(text.contains(expected), "{expected} in {text}");
     }
     let id = child.0.id().to_string();

@@ -147,6 +147,7 @@ fn tour(data: &Path, kept: bool, password: &str, ports: Ports) -> String {
     let [smtp, submission, submissions, lmtp, imap, imaps, http, https] = ports.0;
     let quoted = quote(password);
     let login = quote(&format!("{alice}:{password}"));
+    let sender = quote(&format!("{bob}:{password}"));
     let fate = if kept { "kept" } else { "removed at the end; keep it with --data DIR" };
     format!(
         "\
@@ -160,19 +161,21 @@ Posthouse is running on this machine only. Ctrl-C stops it.
 
 Send a message to alice:
 
-  printf 'From: {bob}\\r\\nTo: {alice}\\r\\nSubject: Hello\\r\\n\\r\\nIt works.\\r\\n' | curl smtp://127.0.0.1:{smtp} --mail-from {bob} --mail-rcpt {alice} --upload-file -
+  printf 'From: {bob}\\r\\nTo: {alice}\\r\\nSubject: Hello\\r\\n\\r\\nIt works.\\r\\n' | curl -sS smtp://127.0.0.1:{smtp} --mail-from {bob} --mail-rcpt {alice} --upload-file -
 
   swaks --server 127.0.0.1:{smtp} --from {bob} --to {alice} --header 'Subject: Hello'
 
-The same, logged in as bob over TLS:
+Send as bob, logged in (with curl over TLS):
 
-  swaks --server 127.0.0.1:{submission} --tls --auth PLAIN --auth-user {bob} --auth-password {quoted} --from {bob} --to {alice}
+  printf 'From: {bob}\\r\\nTo: {alice}\\r\\nSubject: Hello again\\r\\n\\r\\nFrom bob.\\r\\n' | curl -sS --insecure smtps://127.0.0.1:{submissions} --user {sender} --mail-from {bob} --mail-rcpt {alice} --upload-file -
+
+  swaks --server 127.0.0.1:{submission} --auth PLAIN --auth-user {bob} --auth-password {quoted} --from {bob} --to {alice}
 
 Read it:
 
-  curl --user {login} 'imap://127.0.0.1:{imap}/INBOX;MAILINDEX=1'
+  curl -sS --user {login} 'imap://127.0.0.1:{imap}/INBOX;MAILINDEX=1'
 
-  curl --user {login} 'imap://127.0.0.1:{imap}/INBOX' --request 'FETCH 1:* (FLAGS ENVELOPE)'
+  curl -sS --insecure --user {login} 'imaps://127.0.0.1:{imaps}/INBOX' --request 'FETCH 1:* (FLAGS ENVELOPE)'
 
 Settings for a mail program (server 127.0.0.1, the whole address is the user name):
 
@@ -182,7 +185,7 @@ Settings for a mail program (server 127.0.0.1, the whole address is the user nam
 
 Look inside:
 
-  curl http://127.0.0.1:{http}/metrics
+  curl -sS http://127.0.0.1:{http}/metrics
   posthouse account list --data {where_}
 ",
         data = data.display(),
@@ -223,8 +226,14 @@ mod tests {
     #[test]
     fn the_tour_fits_the_ports_and_quotes_the_password() {
         let text = tour(Path::new("/tmp/x y"), true, "it's", Ports::new(Some(3000)));
-        for expected in ["smtp://127.0.0.1:3000", "127.0.0.1:3001", "imap://127.0.0.1:3004", "'it'\\''s'", "'/tmp/x y'"]
-        {
+        for expected in [
+            "smtp://127.0.0.1:3000",
+            "127.0.0.1:3001",
+            "smtps://127.0.0.1:3002",
+            "imap://127.0.0.1:3004",
+            "'it'\\''s'",
+            "'/tmp/x y'",
+        ] {
             assert!(text.contains(expected), "{expected} in {text}");
         }
     }
