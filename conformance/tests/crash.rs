@@ -223,13 +223,14 @@ fn check(server: &Server, known: &mut Known, seen: &mut Seen, round: usize) -> R
             }
             known.placed.retain(|_, (now, _)| now.is_some());
         }
-        // What was unsure and did arrive must stay; what did not may never appear later.
-        let settled: Vec<_> = known.unsure.keys().filter(|(to, _)| *to == account).copied().collect();
-        for key in settled {
-            let octets = known.unsure.remove(&key).expect("listed");
-            if found.contains_key(&key.1) {
-                known.delivered.insert(key, octets);
-            }
+        // What was never acknowledged may be there, once; and then it must stay. It may also come later: a delivery to
+        // several accounts that was durably begun is finished after the restart.
+        let arrived: Vec<_> = known.unsure.keys().filter(|(to, marker)| *to == account && found.contains_key(marker)).copied().collect();
+        for key in arrived {
+            let places = found.get(&key.1).map_or(0, Vec::len);
+            ensure!(places == 1, "round {round}: marker {}, never acknowledged, is there {places} times", key.1);
+            let octets = known.unsure.remove(&key).context("listed")?;
+            known.delivered.insert(key, octets);
         }
     }
     Ok(())
