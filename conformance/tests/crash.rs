@@ -225,7 +225,8 @@ fn check(server: &Server, known: &mut Known, seen: &mut Seen, round: usize) -> R
         }
         // What was never acknowledged may be there, once; and then it must stay. It may also come later: a delivery to
         // several accounts that was durably begun is finished after the restart.
-        let arrived: Vec<_> = known.unsure.keys().filter(|(to, marker)| *to == account && found.contains_key(marker)).copied().collect();
+        let arrived: Vec<_> =
+            known.unsure.keys().filter(|(to, marker)| *to == account && found.contains_key(marker)).copied().collect();
         for key in arrived {
             let places = found.get(&key.1).map_or(0, Vec::len);
             ensure!(places == 1, "round {round}: marker {}, never acknowledged, is there {places} times", key.1);
