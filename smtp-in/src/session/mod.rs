@@ -200,7 +200,7 @@ impl Session {
                 State::LoggingIn | State::Ready | State::Transaction(_) | State::Sasl(_) => {}
             }
             let rest = &input[used..];
-            if rest.first() == Some(&TLS_HANDSHAKE) && !matches!(self.state, State::Sasl(_)) {
+            if rest.first() == Some(&TLS_HANDSHAKE) && self.lines.at_start() && !matches!(self.state, State::Sasl(_)) {
                 // Somebody expects TLS from the first octet: nothing we could say would be understood.
                 self.state = State::Closed;
                 continue;

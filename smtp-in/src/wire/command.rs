@@ -224,3 +224,119 @@ fn is_xtext(value: &[u8]) -> bool {
     }
     !value.is_empty()
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn mail(line: &str) -> Result<(Option<String>, MailParams), Malformed> {
+        match Command::parse(line.as_bytes())? {
+            Command::Mail { from, params } => Ok((from.map(|from| from.text.to_owned()), params)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn mail_and_its_parameters() {
+        let plain = MailParams::default();
+        let good: &[(&str, &str, MailParams)] = &[
+            ("MAIL FROM:<a@b>", "a@b", plain),
+            ("mail from:<A@b>", "A@b", plain),
+            ("MAIL FROM: <a@b>", "a@b", plain),
+            ("MAIL  FROM:<a@b>  ", "a@b", plain),
+            ("MAIL FROM:<a@b> SIZE=12", "a@b", MailParams { size: Some(12), ..plain }),
+            ("MAIL FROM:<a@b> size=99999999999999999999", "a@b", MailParams { size: Some(u64::MAX), ..plain }),
+            ("MAIL FROM:<a@b> BODY=8BITMIME SMTPUTF8", "a@b", MailParams { body: true, smtputf8: true, ..plain }),
+            ("MAIL FROM:<a@b> AUTH=e+3Dmc2@example.com", "a@b", MailParams { auth: true, ..plain }),
+            ("MAIL FROM:<a@b> AUTH=<> BODY=7bit", "a@b", MailParams { auth: true, body: true, ..plain }),
+        ];
+        for (line, from, params) in good {
+            assert_eq!(mail(line), Ok((Some((*from).to_owned()), *params)), "{line}");
+        }
+        assert_eq!(mail("MAIL FROM:<>"), Ok((None, plain)));
+        let bad = [
+            ("MAIL", Malformed::Arguments),
+            ("MAIL TO:<a@b>", Malformed::Arguments),
+            ("MAIL FROM <a@b>", Malformed::Arguments),
+            ("MAIL FROM:", Malformed::ReversePath),
+            ("MAIL FROM:a@b", Malformed::ReversePath),
+            ("MAIL FROM:<postmaster>", Malformed::ReversePath),
+            ("MAIL FROM:<a@b> SIZE=", Malformed::BadParameter),
+            ("MAIL FROM:<a@b> SIZE", Malformed::BadParameter),
+            ("MAIL FROM:<a@b> SIZE=-1", Malformed::BadParameter),
+            ("MAIL FROM:<a@b> SIZE=1x", Malformed::BadParameter),
+            ("MAIL FROM:<a@b> SIZE=99999999999999999999999", Malformed::BadParameter),
+            ("MAIL FROM:<a@b> SIZE=1 SIZE=1", Malformed::BadParameter),
+            ("MAIL FROM:<a@b>SIZE=1", Malformed::BadParameter),
+            ("MAIL FROM:<a@b><c@d>", Malformed::BadParameter),
+            ("MAIL FROM:<a@b> BODY=BINARYMIME", Malformed::BadParameter),
+            ("MAIL FROM:<a@b> SMTPUTF8=1", Malformed::BadParameter),
+            ("MAIL FROM:<a@b> AUTH=a+0Ab", Malformed::BadParameter),
+            ("MAIL FROM:<a@b> AUTH=a+Z", Malformed::BadParameter),
+            ("MAIL FROM:<a@b> RET=HDRS", Malformed::UnknownParameter),
+            ("MAIL FROM:<a@b> =", Malformed::UnknownParameter),
+            ("MAIL FROM:<a@\x01>", Malformed::Octets),
+        ];
+        for (line, malformed) in bad {
+            assert_eq!(mail(line), Err(malformed), "{line}");
+        }
+    }
+
+    #[test]
+    fn other_commands() {
+        use Command::*;
+        let cases: &[(&str, Result<Command<'_>, Malformed>)] = &[
+            ("EHLO a.b", Ok(Hello { kind: super::Hello::Ehlo, name: "a.b" })),
+            ("helo foo_bar ", Ok(Hello { kind: super::Hello::Helo, name: "foo_bar" })),
+            ("LHLO [IPv6:::1]", Ok(Hello { kind: super::Hello::Lhlo, name: "[IPv6:::1]" })),
+            ("EHLO", Err(Malformed::Arguments)),
+            ("EHLO a b", Err(Malformed::HelloName)),
+            ("EHLO a(b", Err(Malformed::HelloName)),
+            ("EHLO \u{fc}", Err(Malformed::HelloName)),
+            ("DATA", Ok(Data)),
+            ("DATA foo", Err(Malformed::Arguments)),
+            ("RSET x", Err(Malformed::Arguments)),
+            ("NOOP x", Ok(Noop)),
+            ("VRFY", Err(Malformed::Arguments)),
+            ("VRFY \u{fc}", Ok(Vrfy)),
+            ("EXPN list", Ok(Expn)),
+            ("HELP", Ok(Help)),
+            ("HELP MAIL", Ok(Help)),
+            ("QUIT", Ok(Quit)),
+            ("STARTTLS", Ok(StartTls)),
+            ("STARTTLS x", Err(Malformed::Arguments)),
+            ("AUTH PLAIN", Ok(Auth { mechanism: "PLAIN", initial: None })),
+            ("AUTH PLAIN AGE=", Ok(Auth { mechanism: "PLAIN", initial: Some(b"AGE=") })),
+            ("AUTH", Err(Malformed::Arguments)),
+            ("AUTH PLAIN a b", Err(Malformed::Arguments)),
+            ("BDAT 99999999999999999999999 LAST", Ok(Bdat)),
+            ("GET / HTTP/1.1", Ok(Http)),
+            ("", Err(Malformed::Verb)),
+            ("MAILFROM:<a@b>", Err(Malformed::Verb)),
+            ("\u{fc}\u{fc}\u{fc}\u{fc}\u{fc}", Err(Malformed::Verb)),
+            ("NOOP \0", Err(Malformed::Octets)),
+            ("RCPT TO:<a@b> NOTIFY=NEVER", Err(Malformed::UnknownParameter)),
+            ("RCPT TO:<>", Err(Malformed::ForwardPath)),
+            ("RCPT TO:<someone>", Err(Malformed::ForwardPath)),
+            ("RCPT FROM:<a@b>", Err(Malformed::Arguments)),
+        ];
+        for (line, command) in cases {
+            assert_eq!(&Command::parse(line.as_bytes()), command, "{line}");
+        }
+        for line in ["RCPT TO:<PostMaster>", "RCPT TO: <a@b>", "rcpt to:<a@b>"] {
+            assert!(matches!(Command::parse(line.as_bytes()), Ok(Rcpt { .. })), "{line}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn blanks_at_the_end_mean_nothing(line in prop::collection::vec(any::<u8>(), 0..60), text in "(MAIL FROM:|RCPT TO:|AUTH )[ -~]{0,30}") {
+            for line in [line.as_slice(), text.as_bytes()] {
+                let blank = [line, b" "].concat();
+                prop_assert_eq!(Command::parse(&blank), Command::parse(line));
+            }
+        }
+    }
+}

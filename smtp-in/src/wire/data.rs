@@ -112,3 +112,126 @@ impl DataReader {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Debug, PartialEq, Eq)]
+    struct Read {
+        octets: Vec<u8>,
+        spoiled: bool,
+        /// What stands behind the end.
+        rest: Option<Vec<u8>>,
+    }
+
+    fn read(pieces: &[&[u8]]) -> Read {
+        let (mut reader, mut octets) = (DataReader::new(), Vec::new());
+        for (n, piece) in pieces.iter().enumerate() {
+            let mut input = *piece;
+            loop {
+                let (used, found) = reader.read(input);
+                input = &input[used..];
+                match found {
+                    Piece::Octets(found) => octets.extend_from_slice(found),
+                    Piece::End => {
+                        let rest = [input, &pieces[n + 1..].concat()].concat();
+                        let spoiled = reader.spoiled();
+                        return Read { octets: if spoiled { Vec::new() } else { octets }, spoiled, rest: Some(rest) };
+                    }
+                    Piece::Incomplete => break,
+                }
+            }
+            assert!(input.is_empty(), "all is consumed");
+        }
+        let spoiled = reader.spoiled();
+        Read { octets: if spoiled { Vec::new() } else { octets }, spoiled, rest: None }
+    }
+
+    #[test]
+    fn texts() {
+        // Text on the wire; what it says, when it is fine; what stands behind its end.
+        let cases: &[(&str, Option<&str>, Option<&str>)] = &[
+            (".\r\n", Some(""), Some("")),
+            (".\r\nQUIT\r\n", Some(""), Some("QUIT\r\n")),
+            ("..a\r\n.\r\n", Some(".a\r\n"), Some("")),
+            ("a\r\n..\r\n.\r\n", Some("a\r\n.\r\n"), Some("")),
+            (".a\r\n.\r\n", Some("a\r\n"), Some("")),
+            ("a.\r\n.\r\n", Some("a.\r\n"), Some("")),
+            ("a\r\n\r\n\r\n.\r\nx", Some("a\r\n\r\n\r\n"), Some("x")),
+            ("a\r\n.", Some("a\r\n"), None),
+            ("a\r\n.\r", Some("a\r\n"), None),
+            ("\u{e9}\r\n.\r\n", Some("\u{e9}\r\n"), Some("")),
+            // What other servers were seen to take for an end.
+            ("a\n.\n.\r\n", None, None),
+            ("a\n.\r\n\r\n.\r\n", None, Some("")),
+            ("a\r.\r\r\n.\r\n", None, Some("")),
+            ("a\r.\r\n\r\n.\r\nx", None, Some("x")),
+            ("a\r\n.\rb\r\n.\r\n", None, Some("")),
+            ("a\r\n.\nb\r\n.\r\n", None, Some("")),
+            ("a\r\n\0.\r\nb\r\n.\r\n", None, Some("")),
+            ("a\r\n.\0\r\nb\r\n.\r\n", None, Some("")),
+            ("a\n\r\n.\nb\r\n.\r\n", None, Some("")),
+            ("a\r\r\n.\rb\r\n.\r\n", None, Some("")),
+            ("a\n.\rb\r\n.\r\n", None, Some("")),
+            ("a\r.\nb\r\n.\r\n", None, Some("")),
+            ("a\r\n.\r\r\n.\r\n", None, Some("")),
+        ];
+        for (input, text, rest) in cases {
+            let read = read(&[input.as_bytes()]);
+            assert_eq!(read.spoiled, text.is_none(), "{input:?}");
+            assert_eq!(String::from_utf8_lossy(&read.octets), text.unwrap_or_default(), "{input:?}");
+            assert_eq!(read.rest.as_deref(), rest.map(str::as_bytes), "{input:?}");
+        }
+    }
+
+    /// The whole thing as RFC 5321 says it, slowly.
+    fn slowly(input: &[u8]) -> Read {
+        let with_start = [b"\r\n", input].concat();
+        let end = with_start.windows(5).position(|octets| octets == b"\r\n.\r\n");
+        let text = &input[..end.map_or(input.len(), |end| end)];
+        let mut octets: Vec<u8> = Vec::new();
+        let (mut spoiled, mut line_start) = (false, true);
+        for (at, &octet) in text.iter().enumerate() {
+            let next = text.get(at + 1);
+            spoiled |= octet == 0 || (octet == b'\n' && (at == 0 || text[at - 1] != b'\r'));
+            spoiled |= octet == b'\r' && !matches!(next, Some(b'\n'));
+            if !(line_start && octet == b'.') {
+                octets.push(octet);
+            }
+            line_start = octet == b'\n' && at > 0 && text[at - 1] == b'\r';
+        }
+        Read {
+            octets: if spoiled { Vec::new() } else { octets },
+            spoiled,
+            rest: end.map(|end| input[end + 3..].to_vec()),
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+        #[test]
+        fn as_slowly_read_and_however_split(input in "[a.\r\n\0]{0,24}(\r\n\\.\r\n[a.]{0,3})", cuts in prop::collection::vec(0usize..32, 0..4)) {
+            let input = input.as_bytes();
+            let whole = read(&[input]);
+            prop_assert_eq!(&whole, &slowly(input));
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(input.len())).collect();
+            cuts.extend([0, input.len()]);
+            cuts.sort_unstable();
+            let pieces: Vec<&[u8]> = cuts.windows(2).map(|cut| &input[cut[0]..cut[1]]).collect();
+            prop_assert_eq!(&read(&pieces), &whole);
+            let octets: Vec<&[u8]> = input.chunks(1).collect();
+            prop_assert_eq!(&read(&octets), &whole);
+        }
+
+        #[test]
+        fn what_is_stuffed_comes_back(lines in prop::collection::vec("[a. \u{e9}]{0,6}", 0..8)) {
+            let text: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
+            let wire: String = lines.iter().map(|line| format!("{}{line}\r\n", if line.starts_with('.') { "." } else { "" })).collect();
+            let read = read(&[wire.as_bytes(), b".\r\n"]);
+            prop_assert_eq!(read, Read { octets: text.into_bytes(), spoiled: false, rest: Some(Vec::new()) });
+        }
+    }
+}

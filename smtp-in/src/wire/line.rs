@@ -59,6 +59,11 @@ impl LineReader {
         }
     }
 
+    /// True when what comes next is the start of a line.
+    pub fn at_start(&self) -> bool {
+        self.skipped.is_none()
+    }
+
     /// Octets skipped so far of the line being skipped.
     pub fn skipped(&self) -> u64 {
         self.skipped.unwrap_or(0)
@@ -78,5 +83,66 @@ impl LineReader {
         }
         self.skipped = Some(skipped + lf as u64 + 1);
         (lf + 1, Framed::Bare)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// All that is found when `pieces` arrive one after the other.
+    fn found(pieces: &[&[u8]], max: usize) -> Vec<String> {
+        let (mut reader, mut input, mut out) = (LineReader::default(), Vec::new(), Vec::new());
+        for piece in pieces {
+            input.extend_from_slice(piece);
+            loop {
+                let (used, framed) = reader.read(&input, max);
+                match framed {
+                    Framed::Line(line) => out.push(String::from_utf8_lossy(line).into_owned()),
+                    Framed::Bare => out.push("<bare>".to_owned()),
+                    Framed::TooLong => out.push("<long>".to_owned()),
+                    Framed::Incomplete if used == 0 => break,
+                    Framed::Incomplete => {}
+                }
+                input.drain(..used);
+            }
+            assert!(input.len() < max.max(2), "no more than a line is asked for again");
+        }
+        out
+    }
+
+    #[test]
+    fn only_cr_lf_ends_a_line() {
+        let cases: &[(&str, &[&str])] = &[
+            ("a\r\nb\r\n", &["a", "b"]),
+            ("\r\n", &[""]),
+            ("a\nb\r\nc\r\n", &["<bare>", "c"]),
+            ("a\nb\nc\r\nd\r\n", &["<bare>", "<bare>", "d"]),
+            ("a\rb\r\nc\r\n", &["<bare>", "c"]),
+            ("a\r\r\nc\r\n", &["<bare>", "c"]),
+            ("12345678\r\nc\r\n", &["12345678", "c"]),
+            ("123456789\r\nc\r\n", &["<long>", "c"]),
+            ("123456789abcdefghijklmnopqrstuvwxyz\r\nc\r\n", &["<long>", "c"]),
+            ("123456789abc\ndef\r\nc\r\n", &["<long>", "<bare>", "c"]),
+            ("123456789\r", &["<long>"]),
+            ("a\r", &[]),
+        ];
+        for (input, lines) in cases {
+            assert_eq!(found(&[input.as_bytes()], 10), *lines, "{input:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_split_is_the_same(input in "[ab\r\n]{0,60}", cut in 0usize..60, cut2 in 0usize..60) {
+            let input = input.as_bytes();
+            let (low, high) = (cut.min(cut2).min(input.len()), cut.max(cut2).min(input.len()));
+            let whole = found(&[input], 12);
+            prop_assert_eq!(&found(&[&input[..low], &input[low..high], &input[high..]], 12), &whole);
+            let octets: Vec<&[u8]> = input.chunks(1).collect();
+            prop_assert_eq!(&found(&octets, 12), &whole);
+        }
     }
 }

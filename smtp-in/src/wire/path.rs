@@ -127,3 +127,97 @@ fn literal(inner: &[u8]) -> bool {
         _ => text.parse::<Ipv4Addr>().is_ok(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn paths() {
+        let long = |n| "x".repeat(n);
+        let good: &[(&str, &str, &str, &str)] = &[
+            ("<a@b.c>", "a", "b.c", ""),
+            ("<a@b.c> SIZE=1", "a", "b.c", " SIZE=1"),
+            ("<@x.y,@z:a@b.c>", "a", "b.c", ""),
+            ("<@x.y:a@b>", "a", "b", ""),
+            ("<postmaster>", "postmaster", "", ""),
+            ("<\"a b\"@c>", "\"a b\"", "c", ""),
+            ("<\"a> SIZE=1\"@x.org>", "\"a> SIZE=1\"", "x.org", ""),
+            ("<\"a@b\"@x.org>", "\"a@b\"", "x.org", ""),
+            ("<\"a\\\"b\\\\\"@x>", "\"a\\\"b\\\\\"", "x", ""),
+            ("<a@[127.0.0.1]>", "a", "[127.0.0.1]", ""),
+            ("<a@[IPv6:::1]>", "a", "[IPv6:::1]", ""),
+            ("<a+tag@b-c.d_e>", "a+tag", "b-c.d_e", ""),
+            ("<a@b.c.>", "a", "b.c.", ""),
+            ("<u%other@b>", "u%other", "b", ""),
+            ("<\u{fc}@b\u{fc}cher.example>", "\u{fc}", "b\u{fc}cher.example", ""),
+        ];
+        for (input, local, domain, rest) in good {
+            let (mailbox, left) = path(input.as_bytes()).unwrap_or_else(|| panic!("{input:?}"));
+            let mailbox = mailbox.unwrap_or_else(|| panic!("{input:?}"));
+            assert_eq!((mailbox.local(), mailbox.domain(), left), (*local, *domain, rest.as_bytes()), "{input:?}");
+        }
+        assert_eq!(path(b"<> X"), Some((None, &b" X"[..])));
+        assert!(path(format!("<{}@{}.de>", long(64), long(180)).as_bytes()).is_some());
+        let bad = [
+            "",
+            "<",
+            "a@b",
+            "<a@b",
+            "<a@>",
+            "<@b>",
+            "<a b@c>",
+            "<a@b c>",
+            "<.a@b>",
+            "<a.@b>",
+            "<a..b@c>",
+            "<a@b..c>",
+            "<a@.b>",
+            "<a@b@c>",
+            "<a@b><c@d>",
+            "<\"a@b>",
+            "<\"a\"b@c>",
+            "<a\"b\"@c>",
+            "<a@[1.2.3]>",
+            "<a@[IPv6:z]>",
+            "<a@[1.2.3.4>",
+            "<a@[]>",
+            "<<a@b>>",
+            "<a@b,c@d>",
+            "<@x,a@b>",
+            "<a\u{85}@b>",
+            "<\"\x01\"@b>",
+            "< a@b>",
+            "<a@b >",
+            "<\"\"@b\x7f>",
+        ];
+        for input in bad {
+            let parsed = path(input.as_bytes());
+            assert!(
+                parsed.is_none_or(|(_, rest)| rest.starts_with(b"<") || rest.starts_with(b">")),
+                "{input:?}: {parsed:?}"
+            );
+        }
+        assert_eq!(path(format!("<{}@b>", long(65)).as_bytes()), None);
+        assert_eq!(path(format!("<{}@{}>", long(64), long(192)).as_bytes()), None);
+        assert_eq!(path(b"<\xff@b>"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_taken_is_whole(input in prop::collection::vec(any::<u8>(), 0..40), text in "<[a\"@.\\\\>\\[\\]:,]{0,12}>?") {
+            for input in [input.as_slice(), text.as_bytes()] {
+                if let Some((mailbox, rest)) = path(input) {
+                    prop_assert!(input.ends_with(rest));
+                    if let Some(mailbox) = mailbox {
+                        prop_assert!(!mailbox.text.chars().any(char::is_control));
+                        let printed = format!("<{}>", mailbox.text);
+                        prop_assert_eq!(path(printed.as_bytes()), Some((Some(mailbox), &b""[..])));
+                    }
+                }
+            }
+        }
+    }
+}

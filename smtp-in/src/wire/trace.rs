@@ -177,3 +177,93 @@ impl ReceivedFields {
         self.count
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn fields() {
+        let trace = Trace {
+            from: "a@b.c",
+            hello: "client.test",
+            peer: "192.0.2.1".parse().unwrap(),
+            hostname: "mx.example.test",
+            protocol: "ESMTPS",
+            id: "0123",
+            recipient: Some("\"x y\"@example.test"),
+            at: "2026-12-01T03:04:05Z".parse().unwrap(),
+        };
+        let printed = |trace: Trace<'_>| {
+            let mut out = Vec::new();
+            trace.write(&mut out);
+            String::from_utf8(out).unwrap()
+        };
+        let expected = "Return-Path: <a@b.c>\r\nReceived: from client.test ([192.0.2.1])\r\n\tby mx.example.test with ESMTPS \
+                        id 0123\r\n\tfor <\"x y\"@example.test>;\r\n\tTue, 1 Dec 2026 03:04:05 +0000\r\n";
+        assert_eq!(printed(trace), expected);
+        let expected = "Return-Path: <>\r\nReceived: from client.test ([IPv6:2001:db8::1])\r\n\tby mx.example.test with \
+                        ESMTPS id 0123;\r\n\tTue, 1 Dec 2026 03:04:05 +0000\r\n";
+        let trace = Trace { from: "", peer: "2001:db8::1".parse().unwrap(), recipient: None, ..trace };
+        assert_eq!(printed(trace), expected);
+    }
+
+    fn top(pieces: &[&[u8]]) -> Vec<u8> {
+        let (mut top, mut out) = (TopFields::default(), Vec::new());
+        for piece in pieces {
+            let (earlier, octets) = top.pass(piece);
+            out.extend_from_slice(earlier);
+            out.extend_from_slice(octets);
+        }
+        out.extend_from_slice(top.finish());
+        out
+    }
+
+    #[test]
+    fn a_return_path_at_the_top_is_dropped() {
+        let cases = [
+            ("Return-Path: <a@b>\r\nSubject: x\r\n\r\nbody", "Subject: x\r\n\r\nbody"),
+            ("return-path:\r\n <a@b>\r\nRETURN-PATH: x\r\nA: b\r\n", "A: b\r\n"),
+            ("ReTurn: x\r\nReturn-Path: y\r\n", "ReTurn: x\r\nReturn-Path: y\r\n"),
+            ("Return-Path: x\r\n\r\nReturn-Path: y\r\n", "\r\nReturn-Path: y\r\n"),
+            ("Return-Path: x\r\nRet", "Ret"),
+            ("Return-Path", "Return-Path"),
+            ("", ""),
+        ];
+        for (input, output) in cases {
+            assert_eq!(String::from_utf8_lossy(&top(&[input.as_bytes()])), output, "{input:?}");
+            let octets: Vec<&[u8]> = input.as_bytes().chunks(1).collect();
+            assert_eq!(String::from_utf8_lossy(&top(&octets)), output, "{input:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn fields_are_counted_and_dropped_however_split(
+            fields in prop::collection::vec(prop::sample::select(vec![
+                "Received: a\r\n", "received:\r\n\tb\r\n", "Return-Path: <a>\r\n", "Receive: c\r\n", "X: Received: d\r\n", "ret",
+            ]), 0..6),
+            cuts in prop::collection::vec(0usize..80, 0..4),
+        ) {
+            let text = fields.concat() + "\r\nReceived: body\r\n";
+            let text = text.as_bytes();
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(text.len())).collect();
+            cuts.extend([0, text.len()]);
+            cuts.sort_unstable();
+            let pieces: Vec<&[u8]> = cuts.windows(2).map(|cut| &text[cut[0]..cut[1]]).collect();
+            prop_assert_eq!(top(&pieces), top(&[text]));
+            let count = |pieces: &[&[u8]]| {
+                let mut received = ReceivedFields::default();
+                pieces.iter().for_each(|piece| received.count_in(piece));
+                received.count()
+            };
+            prop_assert_eq!(count(&pieces), count(&[text]));
+            if !fields.contains(&"ret") {
+                let expected = fields.iter().filter(|field| field.to_ascii_lowercase().starts_with("received:")).count();
+                prop_assert_eq!(count(&[text]) as usize, expected);
+            }
+        }
+    }
+}
