@@ -108,3 +108,41 @@ impl Storage {
         self.store.close().await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::account::{AccountError, AccountId};
+    use crate::message::NewMessage;
+
+    #[tokio::test]
+    async fn what_was_delivered_is_there_after_reopening() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = StorageConfig { data_dir: dir.path().to_owned(), ..StorageConfig::default() };
+        let storage = Storage::open(config.clone()).await.unwrap();
+        assert!(matches!(Storage::open(config.clone()).await, Err(StoreError::Locked { .. })));
+        std::fs::write(storage.spool.dir.join("left"), b"by a crash").unwrap();
+        let octets = [b"Subject: s\r\n\r\n".as_slice(), &[b'x'; 300_000]].concat();
+        let message = Arc::new(NewMessage::from_octets(octets.clone()));
+        let to = [AccountId(1), AccountId(2)];
+        let appended = storage.delivery.deliver(message, &to).await.remove(1).unwrap();
+        storage.close().await.unwrap();
+        let account = storage.accounts.open(AccountId(9)).await;
+        assert!(matches!(account.err(), Some(AccountError::Store(StoreError::Unavailable(_)))));
+        drop(storage);
+
+        let storage = Storage::open(config).await.unwrap();
+        storage.delivery.sweep().await.unwrap();
+        storage.accounts.sweep().await.unwrap();
+        assert_eq!(std::fs::read_dir(&storage.spool.dir).unwrap().count(), 0);
+        let account = storage.accounts.open(to[1]).await.unwrap();
+        assert_eq!(account.current().by_name("INBOX").unwrap().counts.messages, 1);
+        let row = account.row(appended.email).await.unwrap();
+        let mut found = Vec::new();
+        while (found.len() as u64) < row.size {
+            found.extend(account.octets(appended.email, &row, found.len() as u64..row.size).await.unwrap());
+        }
+        assert!(found == octets);
+        storage.close().await.unwrap();
+    }
+}
