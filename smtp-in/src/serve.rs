@@ -46,8 +46,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// `hostname` is what the server calls itself. Without `tls` there is no STARTTLS, and `plaintext_auth` decides
-    /// whether passwords may be sent at all: only over loopback, that is.
+    /// `hostname` is what the server calls itself. Without `tls` there is no STARTTLS. `plaintext_auth` lets peers on
+    /// this machine, and nobody else, log in without it.
     pub fn new(
         config: SmtpConfig,
         hostname: &str,
@@ -67,13 +67,13 @@ impl Server {
         Self { config: Arc::new(config), hostname: hostname.into(), storage, tls, plaintext_auth, places }
     }
 
-    fn session(&self, role: Role, tls: Tls) -> Session {
+    fn session(&self, role: Role, tls: Tls, peer: IpAddr) -> Session {
         Session::new(Settings {
             role,
             config: Arc::clone(&self.config),
             hostname: Arc::clone(&self.hostname),
             tls,
-            plaintext_auth: self.plaintext_auth,
+            plaintext_auth: self.plaintext_auth && peer.to_canonical().is_loopback(),
         })
     }
 }
@@ -152,12 +152,12 @@ where
     let (stream, mut session) = match (role, &server.tls) {
         (Role::Submissions, Some(acceptor)) => {
             let stream = handshake(stream, role, acceptor, server, token).await?;
-            let session = server.session(role, Tls::Active);
+            let session = server.session(role, Tls::Active, peer);
             return over_tls(stream, session, peer, role, server, token).await;
         }
         (_, tls) => {
             let tls = if tls.is_some() { Tls::Offered } else { Tls::Unavailable };
-            let mut connection = Connection::new(stream, server.session(role, tls), peer, role, server, token);
+            let mut connection = Connection::new(stream, server.session(role, tls, peer), peer, role, server, token);
             match connection.dialogue().await? {
                 End::Closed => return Ok(()),
                 End::StartTls => connection.into_parts(),

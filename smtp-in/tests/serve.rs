@@ -317,6 +317,21 @@ async fn plaintext_behind_starttls_is_never_heard() {
 }
 
 #[tokio::test]
+async fn passwords_in_the_clear_only_from_this_machine() {
+    let world = World::new(SmtpConfig::default()).await;
+    let server = Arc::new(Server::new(SmtpConfig::default(), "mx.example.test", world.storage.clone(), None, true));
+    for (peer, reply) in [(PEER, "538 5.7.11"), ("::ffff:127.0.0.1".parse().unwrap(), "235 2.7.0")] {
+        let (near, far) = duplex(4_096);
+        let (server, token) = (server.clone(), world.token.clone());
+        tokio::spawn(async move { drop(connection(far, peer, Role::Submission, &server, &token).await) });
+        let mut client = Client { stream: near, seen: Vec::new() };
+        client.expect("220 ").await;
+        client.say("EHLO x\r\n", "250 ").await;
+        client.say("AUTH PLAIN AGFsaWNlQGV4YW1wbGUudGVzdABzZWNyZXQ=\r\n", reply).await;
+    }
+}
+
+#[tokio::test]
 async fn postmaster_needs_no_domain() {
     let world = World::new(SmtpConfig::default()).await;
     let mut client = world.hello().await;
