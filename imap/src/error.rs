@@ -18,12 +18,21 @@ pub(crate) enum CommandError {
     },
     /// BAD.
     Bad(String),
+    /// BYE: the session cannot go on.
+    Bye(&'static str),
+    /// What was announced cannot be sent: the connection has to be closed at once.
+    Broken(String),
 }
 
 impl CommandError {
     /// NO with a code.
     pub(crate) fn no(code: &'static str, text: impl Into<String>) -> Self {
         Self::No { code: Some(code), text: text.into() }
+    }
+
+    /// There is no such target; RFC 3501 §6.3.11 and §6.4.7: the client learns that CREATE may help.
+    pub(crate) fn try_create() -> Self {
+        Self::no("TRYCREATE", "No such mailbox")
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use posthouse_storage::account::AccountError;
+use posthouse_storage::account::{AccountError, Uid};
 
 pub(crate) fn accept_failed(error: &std::io::Error) {
     tracing::warn!(%error, "a connection could not be accepted");
@@ -38,6 +38,24 @@ pub(crate) fn command(verb: &'static str, outcome: &'static str, took: std::time
     metrics::counter!("posthouse_imap_commands_total", "verb" => verb, "outcome" => outcome).increment(1);
     metrics::histogram!("posthouse_imap_command_seconds", "verb" => verb).record(took);
     tracing::debug!(verb, outcome, ?took, "command");
+}
+
+/// A client went away amid an answer, or stopped reading.
+pub(crate) fn connection_lost(error: &std::io::Error) {
+    metrics::counter!("posthouse_imap_connections_lost_total").increment(1);
+    tracing::debug!(%error, "connection lost amid an answer");
+}
+
+/// A message's stored data is damaged.
+pub(crate) fn message_damaged(uid: Uid, what: &str) {
+    metrics::counter!("posthouse_imap_damaged_messages_total").increment(1);
+    tracing::error!(uid = uid.get(), what, "a message is damaged");
+}
+
+/// What was announced to a client could not be sent.
+pub(crate) fn answer_broken(what: &str) {
+    metrics::counter!("posthouse_imap_broken_answers_total").increment(1);
+    tracing::error!(what, "an answer broke off");
 }
 
 pub(crate) fn store_failed(verb: &'static str, error: &AccountError) {

@@ -13,6 +13,7 @@ mod reply;
 pub mod search;
 mod serve;
 pub(crate) mod session;
+mod tell;
 mod view;
 pub mod wire;
 

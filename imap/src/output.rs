@@ -30,21 +30,39 @@ impl<'a> Output<'a> {
         if self.buf.len() >= FLUSH_BYTES { self.flush().await } else { Ok(()) }
     }
 
+    /// Sends octets that may be many: large pieces go out without being copied.
+    pub(crate) async fn send(&mut self, octets: &[u8]) -> io::Result<()> {
+        if self.buf.len() + octets.len() < FLUSH_BYTES {
+            self.buf.extend_from_slice(octets);
+            return Ok(());
+        }
+        self.write_gathered().await?;
+        write(self.stream, self.timeout, octets).await
+    }
+
     /// Writes everything. The time counts from one accepted piece to the next, so that a slow reader is not cut off
     /// as long as it reads.
     pub(crate) async fn flush(&mut self) -> io::Result<()> {
-        let mut rest = self.buf.as_slice();
-        while !rest.is_empty() {
-            let piece = &rest[..rest.len().min(FLUSH_BYTES)];
-            let written = tokio::time::timeout(self.timeout, self.stream.write(piece)).await;
-            match written.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))? {
-                0 => return Err(io::ErrorKind::WriteZero.into()),
-                n => rest = &rest[n..],
-            }
-        }
-        self.buf.clear();
-        tokio::time::timeout(self.timeout, self.stream.flush())
-            .await
-            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+        self.write_gathered().await?;
+        let flushed = tokio::time::timeout(self.timeout, self.stream.flush()).await;
+        flushed.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
+
+    async fn write_gathered(&mut self) -> io::Result<()> {
+        write(self.stream, self.timeout, self.buf).await?;
+        self.buf.clear();
+        Ok(())
+    }
+}
+
+async fn write(stream: &mut dyn Stream, timeout: Duration, octets: &[u8]) -> io::Result<()> {
+    let mut rest = octets;
+    while !rest.is_empty() {
+        let written = tokio::time::timeout(timeout, stream.write(rest)).await;
+        match written.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            n => rest = &rest[n..],
+        }
+    }
+    Ok(())
 }

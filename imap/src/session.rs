@@ -23,6 +23,7 @@ use crate::events;
 use crate::output::{FLUSH_BYTES, Output, Stream};
 use crate::reply::{Done, account_error};
 use crate::serve::{Server, SessionPlace};
+use crate::tell::{self, Manner};
 use crate::view::{Expunges, View};
 use crate::wire::command::{Command, CommandBody, Numbers, Secret};
 use crate::wire::framer::{Frame, Framer, Limits, Refusal};
@@ -123,6 +124,14 @@ impl Session {
                         drop(self.flush().await);
                         return why;
                     }
+                    Err(CommandError::Broken(what)) => {
+                        events::answer_broken(&what);
+                        return "an answer broke off";
+                    }
+                    Err(CommandError::Io(error)) => {
+                        events::connection_lost(&error);
+                        return "connection lost";
+                    }
                     Err(_) => return "connection lost",
                 }
                 if self.out.len() >= FLUSH_BYTES && self.flush().await.is_err() {
@@ -199,13 +208,15 @@ impl Session {
     /// In IDLE: tells what changed.
     async fn tell_idle(&mut self) -> std::result::Result<(), &'static str> {
         // Boxed for the same reason as commands are.
-        let told = Box::pin(self.announce(Expunges::Told)).await;
-        match told {
-            Ok(true) => {}
-            Ok(false) => return Err("mailbox gone"),
-            Err(CommandError::Io(_)) => return Err("connection lost"),
+        match Box::pin(self.announce(Manner::FREE)).await {
+            Ok(()) => {}
+            Err(CommandError::Bye(text)) => {
+                self.bye(text);
+                return Err(text);
+            }
             // Told at the next wake or command.
-            Err(_) => {}
+            Err(CommandError::Account(error)) => events::store_failed("IDLE", &error),
+            Err(_) => return Err("connection lost"),
         }
         if self.out.is_empty() { Ok(()) } else { self.flush().await.map_err(|_| "connection lost") }
     }
@@ -276,7 +287,7 @@ impl Session {
             Frame::AppendEnd { well_formed } => self.append_ends(well_formed).await,
             Frame::IdleDone => {
                 if let Waiting::Idle { tag } = std::mem::replace(&mut self.waiting, Waiting::Commands) {
-                    self.finish(&tag, "IDLE", Expunges::Told, Ok(Done::plain("IDLE ended"))).await
+                    self.finish(&tag, "IDLE", Manner::FREE, Ok(Done::plain("IDLE ended"))).await
                 } else {
                     Ok(Flow::Continue)
                 }
@@ -325,13 +336,7 @@ impl Session {
     async fn command(&mut self, Command { tag, body }: Command) -> Result<Flow> {
         let verb = body.verb();
         let started = Instant::now();
-        let expunges = match &body {
-            // RFC 3501 §7.4.1: no EXPUNGE while sequence numbers of these are on their way.
-            CommandBody::Fetch { numbers: Numbers::Sequence, .. }
-            | CommandBody::Store { numbers: Numbers::Sequence, .. }
-            | CommandBody::Search { numbers: Numbers::Sequence, .. } => Expunges::Held,
-            _ => Expunges::Told,
-        };
+        let manner = manner(&body);
         let done = match body {
             CommandBody::Capability => {
                 let capabilities = self.capabilities();
@@ -369,7 +374,7 @@ impl Session {
                     return Ok(Flow::Continue);
                 }
             }
-            body => self.on_account(body).await,
+            body => self.on_account(body, manner).await,
         };
         let outcome = match &done {
             Ok(_) => "ok",
@@ -381,13 +386,13 @@ impl Session {
         {
             events::store_failed(verb, error);
         }
-        let flow = self.finish(&tag, verb, expunges, done).await;
+        let flow = self.finish(&tag, verb, manner, done).await;
         events::command(verb, outcome, started.elapsed());
         flow
     }
 
     /// Commands that need somebody logged in.
-    async fn on_account(&mut self, body: CommandBody) -> Result<Done> {
+    async fn on_account(&mut self, body: CommandBody, manner: Manner) -> Result<Done> {
         let timeout = self.server.config.write_timeout();
         let mut out = Output::new(&mut self.out, &mut *self.connection.stream, timeout);
         match body {
@@ -407,7 +412,7 @@ impl Session {
             | CommandBody::Copy { .. }
             | CommandBody::Move { .. } => match &mut self.state {
                 State::Selected(login, selected) => {
-                    command::on_selected(body, &login.account, selected, &mut out).await
+                    command::on_selected(body, &login.account, selected, manner, &mut out).await
                 }
                 State::Authenticated(_) => Err(CommandError::Bad("Select a mailbox first".to_owned())),
                 State::NotAuthenticated => Err(CommandError::Bad("Log in first".to_owned())),
@@ -422,19 +427,17 @@ impl Session {
     }
 
     /// Tells what changed, then gives the tagged answer.
-    async fn finish(&mut self, tag: &str, verb: &'static str, expunges: Expunges, done: Result<Done>) -> Result<Flow> {
-        if let Err(CommandError::Io(error)) = done {
-            return Err(CommandError::Io(error));
+    async fn finish(&mut self, tag: &str, verb: &'static str, manner: Manner, done: Result<Done>) -> Result<Flow> {
+        if let Err(lost @ (CommandError::Io(_) | CommandError::Broken(_))) = done {
+            return Err(lost);
         }
-        let mut gone = false;
-        // NOOP and its like must show what other nodes did; everything else is as fresh as this node.
-        match self.announce(expunges).await {
-            Ok(here) => gone = !here,
-            Err(CommandError::Io(error)) => return Err(CommandError::Io(error)),
-            Err(CommandError::Account(error)) => events::store_failed(verb, &error),
-            Err(_) => {}
+        if let Err(error) = self.announce(manner).await {
+            match error {
+                CommandError::Account(error) => events::store_failed(verb, &error),
+                CommandError::Bye(text) => return Ok(self.bye(text)),
+                lost => return Err(lost),
+            }
         }
-        let mut bad = false;
         match done {
             Ok(done) => done.write(tag, &mut self.out),
             Err(CommandError::Account(error)) => {
@@ -446,26 +449,26 @@ impl Session {
             }
             Err(CommandError::Bad(text)) => {
                 write::tagged(&mut self.out, tag, Status::Bad, None, &text);
-                bad = true;
+                return Ok(self.mistake());
             }
-            Err(CommandError::Io(_)) => {}
+            Err(CommandError::Bye(text)) => return Ok(self.bye(text)),
+            Err(lost @ (CommandError::Io(_) | CommandError::Broken(_))) => return Err(lost),
         }
-        if gone {
-            return Ok(Flow::Close("mailbox gone"));
-        }
-        Ok(if bad { self.mistake() } else { Flow::Continue })
+        Ok(Flow::Continue)
     }
 
-    /// Tells what changed in the selected mailbox; false (and BYE said) when it is gone.
-    async fn announce(&mut self, expunges: Expunges) -> Result<bool> {
-        let State::Selected(login, selected) = &mut self.state else { return Ok(true) };
+    fn bye(&mut self, text: &'static str) -> Flow {
+        write::untagged(&mut self.out, Status::Bye, Some(Code::Word("UNAVAILABLE")), text);
+        Flow::Close(text)
+    }
+
+    /// Tells what changed in the selected mailbox.
+    async fn announce(&mut self, manner: Manner) -> Result<()> {
+        let State::Selected(login, selected) = &mut self.state else { return Ok(()) };
         let newest = login.account.refresh().await?;
-        let read_only = selected.read_only;
-        let here = selected.view.announce(&login.account, &newest, expunges, read_only, &mut self.out).await?;
-        if !here {
-            write::untagged(&mut self.out, Status::Bye, None, "The selected mailbox was deleted");
-        }
-        Ok(here)
+        let timeout = self.server.config.write_timeout();
+        let mut out = Output::new(&mut self.out, &mut *self.connection.stream, timeout);
+        tell::changes(&login.account, selected, &newest, manner, &mut |_, _| false, &mut out).await
     }
 
     fn may_start_tls(&self) -> Result<()> {
@@ -676,7 +679,7 @@ impl Session {
             }
             Err(error) => {
                 self.framer.refuse_literal();
-                self.finish(&tag, "APPEND", Expunges::Told, Err(error)).await
+                self.finish(&tag, "APPEND", Manner::FREE, Err(error)).await
             }
         }
     }
@@ -689,7 +692,7 @@ impl Session {
             self.waiting = Waiting::Commands;
             self.framer.refuse_literal();
             let refused = CommandError::no("UNAVAILABLE", "The message cannot be stored now; try again later");
-            return self.finish(&tag, "APPEND", Expunges::Told, Err(refused)).await;
+            return self.finish(&tag, "APPEND", Manner::FREE, Err(refused)).await;
         }
         Ok(Flow::Continue)
     }
@@ -706,9 +709,26 @@ impl Session {
             State::NotAuthenticated => Err(CommandError::Bad("Log in first".to_owned())),
         };
         let outcome = if done.is_ok() { "ok" } else { "no" };
-        let flow = self.finish(&tag, "APPEND", Expunges::Told, done).await;
+        let flow = self.finish(&tag, "APPEND", Manner::FREE, done).await;
         events::command("APPEND", outcome, started.elapsed());
         flow
+    }
+}
+
+/// What a command lets be told.
+fn manner(body: &CommandBody) -> Manner {
+    match body {
+        // RFC 3501 §7.4.1: no EXPUNGE while sequence numbers of these are on their way.
+        CommandBody::Fetch { numbers: Numbers::Sequence, .. }
+        | CommandBody::Store { numbers: Numbers::Sequence, .. }
+        | CommandBody::Search { numbers: Numbers::Sequence, .. } => Manner { expunges: Expunges::Held, uids: false },
+        CommandBody::Fetch { .. }
+        | CommandBody::Store { .. }
+        | CommandBody::Search { .. }
+        | CommandBody::Copy { numbers: Numbers::Uid, .. }
+        | CommandBody::Move { numbers: Numbers::Uid, .. }
+        | CommandBody::Expunge { uids: Some(_) } => Manner { expunges: Expunges::Told, uids: true },
+        _ => Manner::FREE,
     }
 }
 

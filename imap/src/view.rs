@@ -1,303 +1,468 @@
-//! What a session has told its client about the selected mailbox, and what there is to tell.
+//! What one session has told its client about the selected mailbox, and what is to be told next. Sans-IO: entries are
+//! loaded by the caller.
 //!
-//! A view is the snapshot last announced. Announcing compares it with a newer one: slots that are the same `Arc` hold
-//! the same entries and cost nothing; only the others are looked into. So a view needs no queue of events and no
-//! memory of its own, and a slow reader is told the difference, however much happened meanwhile.
-//!
-//! While sequence numbers are on their way (RFC 3501 §7.4.1) and something was expunged, nothing is told and the old
-//! snapshot stays in use: messages that are gone are still served from their rows (RFC 2180 §4.1), and everything is
-//! told at the next moment that allows it, each expunge exactly once.
+//! A view is a mailbox as it was at some moment (shared with everybody, nothing is copied), and what the client still
+//! counts though it is gone from there: messages whose EXPUNGE may not be told yet (RFC 3501 §5.5, §7.4.1). A newer
+//! mailbox is compared slot by slot; slots that are the same `Arc` hold the same. RFC 2180 §4 is followed in that
+//! messages expunged elsewhere stay readable until the client has been told.
 
-use std::collections::HashMap;
+use std::cmp::Ordering;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-use posthouse_storage::account::{
-    Account, AccountError, AccountState, Chunk, Entry, Flags, Mailbox, MailboxId, Slot, Uid,
-};
+use posthouse_storage::account::{Chunk, Counts, Entry, Flags, Mailbox, MailboxId, Slot, Uid, UidSet};
 
-use crate::error::{CommandError, Result};
-use crate::wire::command::{Numbers, SequenceSet};
-use crate::wire::write::{self, Fetch};
+/// Expunges held back by one session. Beyond them the view stands still until they may be told.
+const HELD_MAX: usize = 50_000;
+/// Ranges of \Recent uids one session remembers; the oldest are forgotten first.
+const RECENT_RANGES_MAX: usize = 1_000;
 
-/// Whether EXPUNGE may be said now.
+/// Whether EXPUNGE may be told now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expunges {
-    /// Yes.
-    Told,
-    /// No: sequence numbers are on their way.
+    /// While a command by sequence numbers (FETCH, STORE, SEARCH) is carried out.
     Held,
+    /// During any other command, and in IDLE.
+    Told,
 }
 
-/// One session's view of its selected mailbox.
+/// A message that the client counts and the mailbox no longer has.
+#[derive(Debug, Clone)]
+struct Held {
+    entry: Entry,
+    /// Entries of the mailbox with smaller uids.
+    before: u32,
+}
+
+/// What one client knows.
 #[derive(Debug)]
 pub(crate) struct View {
-    shown: Arc<Mailbox>,
-    /// Inclusive ranges of uids that are \Recent here, rising.
-    recent: Vec<(u32, u32)>,
+    mailbox: Arc<Mailbox>,
+    /// Rising by uid.
+    held: Vec<Held>,
+    recent: UidSet,
     recent_count: u32,
-    /// Flags the client knows already, by its own STORE.
-    told: HashMap<Uid, Flags>,
 }
 
 impl View {
-    /// A view of a mailbox just announced by SELECT; messages from `recent_from` on are \Recent, `recent_count` of them.
+    /// Right after SELECT or EXAMINE: all of it is known. `recent` are the uids from this one on, `recent_count` messages.
     pub(crate) fn new(mailbox: Arc<Mailbox>, recent_from: Uid, recent_count: u32) -> Self {
-        let recent = (recent_from.0.get(), mailbox.uid_next.0.get() - 1);
-        let recent = if recent.0 <= recent.1 { vec![recent] } else { Vec::new() };
-        Self { shown: mailbox, recent, recent_count, told: HashMap::new() }
+        let mut view = Self { mailbox, held: Vec::new(), recent: UidSet::default(), recent_count: 0 };
+        view.add_recent(recent_from, recent_count);
+        view
     }
 
-    /// The mailbox as announced.
-    pub(crate) fn mailbox(&self) -> &Arc<Mailbox> {
-        &self.shown
-    }
-
+    /// The mailbox's id.
     pub(crate) fn id(&self) -> MailboxId {
-        self.shown.id
+        self.mailbox.id
     }
 
-    /// The largest sequence number.
-    pub(crate) fn exists(&self) -> u32 {
-        self.shown.counts.messages
+    /// The mailbox as last told, but for the expunges held back.
+    pub(crate) fn mailbox(&self) -> &Arc<Mailbox> {
+        &self.mailbox
     }
 
-    /// The largest uid there is.
+    /// How many messages the client counts.
+    pub(crate) fn messages(&self) -> u32 {
+        self.mailbox.counts.messages + self.held.len() as u32
+    }
+
+    /// The largest uid the client counts.
     pub(crate) fn last_uid(&self) -> Option<Uid> {
-        self.shown.slots.last().map(|slot| slot.last())
+        let there = self.mailbox.slots.last().map(|slot| slot.last());
+        there.max(self.held.last().map(|held| held.entry.uid))
     }
 
-    /// Ranges of uids that are \Recent here.
-    pub(crate) fn recent(&self) -> &[(u32, u32)] {
+    /// Which uids are \Recent in this session.
+    pub(crate) fn recent(&self) -> &UidSet {
         &self.recent
     }
 
-    pub(crate) fn is_recent(&self, uid: Uid) -> bool {
-        self.recent.iter().any(|&(low, high)| (low..=high).contains(&uid.0.get()))
+    /// How many messages are \Recent in this session.
+    pub(crate) fn recent_count(&self) -> u32 {
+        self.recent_count
     }
 
-    /// The client knows these flags of this message.
-    pub(crate) fn told(&mut self, uid: Uid, flags: Flags) {
-        self.told.insert(uid, flags.public());
+    /// True if its EXPUNGE is held back.
+    pub(crate) fn is_gone(&self, uid: Uid) -> bool {
+        self.held.binary_search_by_key(&uid, |held| held.entry.uid).is_ok()
     }
 
-    /// A set as ranges of numbers of its kind.
-    ///
-    /// # Errors
-    ///
-    /// BAD for a sequence number that does not exist (uids may name what is gone, RFC 3501 §6.4.8).
-    pub(crate) fn ranges(&self, numbers: Numbers, set: &SequenceSet) -> Result<Vec<(u32, u32)>> {
-        match numbers {
-            Numbers::Sequence if set.largest_written() > self.exists() => {
-                Err(CommandError::Bad("No message has such a sequence number".to_owned()))
-            }
-            Numbers::Sequence => Ok(set.resolve(self.exists())),
-            Numbers::Uid => Ok(set.resolve(self.last_uid().map_or(0, |uid| uid.0.get()))),
+    /// The uids from `from` on that the mailbox has given so far, `count` messages, are \Recent in this session.
+    pub(crate) fn add_recent(&mut self, from: Uid, count: u32) {
+        let Some(last) = Uid::new(self.mailbox.uid_next.get() - 1).filter(|last| *last >= from) else { return };
+        self.recent_count += count;
+        match self.recent.0.last_mut() {
+            Some((_, end)) if end.get() + 1 >= from.get() => *end = last.max(*end),
+            _ => self.recent.0.push((from, last)),
+        }
+        if self.recent.0.len() > RECENT_RANGES_MAX {
+            self.recent.0.remove(0);
         }
     }
 
-    /// The slots that may hold something of the ranges, each with the sequence number of its first message.
-    pub(crate) fn slots<'a>(
-        &'a self,
-        numbers: Numbers,
-        ranges: &'a [(u32, u32)],
-    ) -> impl Iterator<Item = (u32, &'a Arc<Slot>)> {
-        let mut next = 1;
-        self.shown.slots.iter().filter_map(move |slot| {
-            let first = next;
-            next += slot.counts().messages;
-            let (low, high) = match numbers {
-                Numbers::Sequence => (first, next - 1),
-                Numbers::Uid => (slot.first().0.get(), slot.last().0.get()),
-            };
-            let at = ranges.partition_point(|range| range.1 < low);
-            ranges.get(at).is_some_and(|range| range.0 <= high).then_some((first, slot))
-        })
-    }
-
-    /// Tells what changed up to `newest`; false when the mailbox is gone.
-    pub(crate) async fn announce(
-        &mut self,
-        account: &Account,
-        newest: &AccountState,
-        expunges: Expunges,
-        read_only: bool,
-        out: &mut Vec<u8>,
-    ) -> std::result::Result<bool, AccountError> {
-        let Some(new) = newest.mailboxes.get(&self.shown.id).filter(|mailbox| mailbox.selectable) else {
-            return Ok(false);
-        };
-        if Arc::ptr_eq(new, &self.shown) {
-            self.told.clear();
-            return Ok(true);
+    /// What has to be looked at to learn how `newer`, the same mailbox later, differs. `None`: nothing to tell.
+    pub(crate) fn compare(&self, newer: &Arc<Mailbox>) -> Option<Difference> {
+        if Arc::ptr_eq(&self.mailbox, newer) && self.held.is_empty() {
+            return None;
         }
-        let difference = self.difference(account, new).await?;
-        if !difference.expunged.is_empty() && expunges == Expunges::Held {
-            return Ok(true);
+        let mut difference = Difference { newer: Arc::clone(newer), old: Vec::new(), new: Vec::new() };
+        if Arc::ptr_eq(&self.mailbox.slots, &newer.slots) {
+            return Some(difference);
         }
-        for &sequence in &difference.expunged {
-            write::expunge(out, sequence);
-        }
-        self.recent_count -= difference.expunged_recent;
-        if new.keywords != self.shown.keywords {
-            write::flags(out, &new.keywords);
-        }
-        if difference.added > 0 {
-            let from = if read_only { new.recent_from } else { account.claim_recent(new.id) };
-            let low = from.0.get().max(self.shown.uid_next.0.get());
-            let high = new.uid_next.0.get() - 1;
-            if low <= high {
-                self.recent.push((low, high));
-                self.recent_count += difference.added_uids.iter().filter(|uid| **uid >= low).count() as u32;
-            }
-        }
-        if difference.added > 0 {
-            write::exists(out, new.counts.messages);
-            write::recent(out, self.recent_count);
-        }
-        for (sequence, entry) in difference.changed {
-            let mut fetch = Fetch::begin(out, sequence);
-            fetch.uid(entry.uid.0.get());
-            fetch.flags(entry.flags.public(), &new.keywords, self.is_recent(entry.uid));
-            fetch.end();
-        }
-        self.told.clear();
-        self.shown = Arc::clone(new);
-        Ok(true)
-    }
-
-    async fn difference(&self, account: &Account, new: &Mailbox) -> std::result::Result<Difference, AccountError> {
-        let mut out = Difference::default();
-        let mut old = Walk::new(&self.shown.slots);
-        let mut new = Walk::new(&new.slots);
-        // Messages of the old view that are still there, so far.
-        let mut kept = 0;
+        // Slots rise by their first uids, so two that are the same meet here.
+        let (mut old, mut new) = (self.mailbox.slots.iter().peekable(), newer.slots.iter().peekable());
+        let (mut old_before, mut new_before) = (0, 0);
         loop {
-            if let (Some(a), Some(b)) = (old.untouched(), new.untouched())
-                && Arc::ptr_eq(a, b)
-            {
-                kept += a.counts().messages;
-                old.skip();
-                new.skip();
-                continue;
+            let order = match (old.peek(), new.peek()) {
+                (None, None) => break,
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some(old), Some(new)) => old.first().cmp(&new.first()),
+            };
+            let of_old = if order.is_le() { old.next() } else { None };
+            let of_new = if order.is_ge() { new.next() } else { None };
+            let same = matches!((of_old, of_new), (Some(old), Some(new)) if Arc::ptr_eq(old, new));
+            if let Some(slot) = of_old {
+                if !same {
+                    difference.old.push(Placed { before: old_before, slot: Arc::clone(slot) });
+                }
+                old_before += slot.counts().messages;
             }
-            match (old.uid(), new.uid()) {
-                (None, None) => return Ok(out),
-                // Uids only rise: what is beyond the old view is new.
-                (None, Some(_)) => {
-                    if let Some(slot) = new.untouched().filter(|_| out.added >= ADDED_UIDS_MAX) {
-                        // A flood: count it by slots.
-                        out.added += slot.counts().messages;
-                        new.skip();
-                        continue;
-                    }
-                    let entry = new.next(account).await?;
-                    out.added += 1;
-                    out.added_uids.push(entry.uid.0.get());
+            if let Some(slot) = of_new {
+                // What begins beyond the known uids has arrived, all of it; its counts are enough.
+                if !same && slot.first() < self.mailbox.uid_next {
+                    difference.new.push(Placed { before: new_before, slot: Arc::clone(slot) });
                 }
-                (Some(a), b) if b.is_none_or(|b| a < b) => {
-                    let entry = old.next(account).await?;
-                    out.expunged.push(kept + 1);
-                    out.expunged_recent += u32::from(self.is_recent(entry.uid));
+                new_before += slot.counts().messages;
+            }
+        }
+        Some(difference)
+    }
+
+    /// Takes the newer mailbox over. `old` and `new` are the entries of the difference's slots.
+    pub(crate) fn advance(
+        &mut self,
+        difference: Difference,
+        old: Vec<Arc<Chunk>>,
+        new: Vec<Arc<Chunk>>,
+        expunges: Expunges,
+    ) -> News {
+        let mut news = News::default();
+        let gone = difference.gone(&old, &new);
+        if expunges == Expunges::Held && self.held.len() + gone.len() > HELD_MAX {
+            return news;
+        }
+        let arrived =
+            (difference.newer.counts.messages + gone.len() as u32).saturating_sub(self.mailbox.counts.messages);
+        if !Arc::ptr_eq(&self.mailbox.keywords, &difference.newer.keywords)
+            && self.mailbox.keywords != difference.newer.keywords
+        {
+            news.keywords = Some(Arc::clone(&difference.newer.keywords));
+        }
+        self.hold(gone);
+        if expunges == Expunges::Told {
+            for (at, held) in self.held.drain(..).enumerate() {
+                news.expunged.push(held.before + at as u32 + 1);
+                if self.recent.contains(held.entry.uid) {
+                    self.recent_count = self.recent_count.saturating_sub(1);
                 }
-                (Some(a), Some(b)) if a == b => {
-                    let before = old.next(account).await?;
-                    let after = new.next(account).await?;
-                    kept += 1;
-                    if before.flags.public() != after.flags.public()
-                        && self.told.get(&after.uid) != Some(&after.flags.public())
-                    {
-                        out.changed.push((kept, after));
-                    }
+            }
+            // From the last to the first: no number moves before its turn comes.
+            news.expunged.reverse();
+        }
+        news.arrived = arrived > 0;
+        news.changed = Changed {
+            known_below: self.mailbox.uid_next.get(),
+            held: self.held.iter().map(|held| held.before).collect(),
+            places: difference.new.iter().map(|placed| placed.before).collect(),
+            old: Cursor::new(old),
+            new: Cursor::new(new),
+        };
+        self.mailbox = difference.newer;
+        news
+    }
+
+    /// Adds to what is held: `gone` has places in the mailbox before, which are made places in the one after.
+    fn hold(&mut self, gone: Vec<Held>) {
+        if gone.is_empty() {
+            return;
+        }
+        for held in &mut self.held {
+            held.before -= gone.partition_point(|gone| gone.entry.uid < held.entry.uid) as u32;
+        }
+        let gone = gone.into_iter().enumerate();
+        self.held.extend(gone.map(|(at, held)| Held { before: held.before - at as u32, ..held }));
+        self.held.sort_unstable_by_key(|held| held.entry.uid);
+    }
+
+    /// The first page from that sequence number on that may hold something wanted.
+    pub(crate) fn page(&self, from: u32, wanted: &Wanted) -> Option<Page> {
+        let slots = &self.mailbox.slots;
+        let (mut before, mut held_at) = (0, 0);
+        // One more round than slots, for what is held in a mailbox that is empty.
+        for at in 0..slots.len().max(1) {
+            let slot = slots.get(at);
+            let counts = slot.map(|slot| slot.counts()).unwrap_or_default();
+            let after = before + counts.messages;
+            let held_end = if at + 1 >= slots.len() {
+                self.held.len()
+            } else {
+                held_at + self.held[held_at..].partition_point(|held| held.before < after)
+            };
+            let first = before + held_at as u32 + 1;
+            let page = Page { first, slot: slot.cloned(), before, counts, held: held_at..held_end };
+            if page.end() > from && wanted.touches(&page, &self.held[page.held.clone()]) {
+                return Some(page);
+            }
+            (before, held_at) = (after, held_end);
+        }
+        None
+    }
+
+    /// A page's messages; `chunk` is its slot's.
+    pub(crate) fn entries(&self, page: &Page, chunk: Option<Arc<Chunk>>) -> Entries {
+        let held = &self.held[page.held.clone()];
+        match chunk {
+            Some(chunk) if held.is_empty() => Entries::Shared(chunk),
+            chunk => {
+                let there = chunk.as_ref().map_or(&[][..], |chunk| &chunk.entries);
+                let mut merged = Vec::with_capacity(there.len() + held.len());
+                let mut at = 0;
+                for held in held {
+                    let upto = ((held.before - page.before) as usize).min(there.len());
+                    merged.extend_from_slice(&there[at..upto]);
+                    merged.push(held.entry);
+                    at = upto;
                 }
-                (Some(_), _) => {
-                    // A uid below the end of the old view that it did not have: cannot be, but must not loop.
-                    new.next(account).await?;
-                }
+                merged.extend_from_slice(&there[at..]);
+                Entries::Merged(merged)
             }
         }
     }
 }
 
-/// New messages whose uids are listed one by one.
-const ADDED_UIDS_MAX: u32 = 100_000;
-
-#[derive(Default)]
-struct Difference {
-    /// Sequence numbers as EXPUNGE says them, in order.
-    expunged: Vec<u32>,
-    expunged_recent: u32,
-    added: u32,
-    added_uids: Vec<u32>,
-    /// New sequence number and entry.
-    changed: Vec<(u32, Entry)>,
+/// A slot and how many entries of its mailbox come before it.
+#[derive(Debug)]
+struct Placed {
+    before: u32,
+    slot: Arc<Slot>,
 }
 
-/// Entries of a list of slots in order, each chunk loaded when its first entry is wanted.
-struct Walk<'a> {
-    slots: &'a [Arc<Slot>],
-    chunk: Option<Arc<Chunk>>,
+/// Which slots differ between a view and a newer mailbox.
+#[derive(Debug)]
+pub(crate) struct Difference {
+    newer: Arc<Mailbox>,
+    old: Vec<Placed>,
+    new: Vec<Placed>,
+}
+
+impl Difference {
+    /// Slots of the view whose entries are needed.
+    pub(crate) fn old_slots(&self) -> impl Iterator<Item = &Arc<Slot>> {
+        self.old.iter().map(|placed| &placed.slot)
+    }
+
+    /// Slots of the newer mailbox whose entries are needed.
+    pub(crate) fn new_slots(&self) -> impl Iterator<Item = &Arc<Slot>> {
+        self.new.iter().map(|placed| &placed.slot)
+    }
+
+    /// Entries that are only in the old slots, with their places there.
+    fn gone(&self, old: &[Arc<Chunk>], new: &[Arc<Chunk>]) -> Vec<Held> {
+        let mut gone = Vec::new();
+        let mut there = new.iter().flat_map(|chunk| &chunk.entries).peekable();
+        for (placed, chunk) in self.old.iter().zip(old) {
+            for (entry, before) in chunk.entries.iter().zip(placed.before..) {
+                while there.next_if(|there| there.uid < entry.uid).is_some() {}
+                if there.next_if(|there| there.uid == entry.uid).is_none() {
+                    gone.push(Held { entry: *entry, before });
+                }
+            }
+        }
+        gone
+    }
+}
+
+/// What is to be told, in this order: expunges, keywords, changed flags, EXISTS and RECENT.
+#[derive(Debug, Default)]
+pub(crate) struct News {
+    /// Numbers for EXPUNGE, each as it is when its turn comes.
+    pub(crate) expunged: Vec<u32>,
+    /// The mailbox's keywords, if there are new ones.
+    pub(crate) keywords: Option<Arc<Vec<Arc<str>>>>,
+    /// Messages whose flags changed.
+    pub(crate) changed: Changed,
+    /// There are new messages: EXISTS is to be told.
+    pub(crate) arrived: bool,
+}
+
+/// Messages the client knows whose flags changed: sequence number, entry, flags before.
+#[derive(Debug, Default)]
+pub(crate) struct Changed {
+    /// Uids from here on are new to the client.
+    known_below: u32,
+    /// Places of what is held back, rising.
+    held: Vec<u32>,
+    /// Places of the new chunks' first entries.
+    places: Vec<u32>,
+    old: Cursor,
+    new: Cursor,
+}
+
+impl Iterator for Changed {
+    type Item = (u32, Entry, Flags);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let entry = *self.new.peek().filter(|entry| entry.uid.get() < self.known_below)?;
+            let place = self.places[self.new.chunk] + self.new.at as u32;
+            self.new.step();
+            while self.old.peek().is_some_and(|old| old.uid < entry.uid) {
+                self.old.step();
+            }
+            if let Some(old) = self.old.peek().filter(|old| old.uid == entry.uid)
+                && old.flags.public() != entry.flags.public()
+            {
+                let held = self.held.partition_point(|before| *before <= place) as u32;
+                return Some((place + held + 1, entry, old.flags));
+            }
+        }
+    }
+}
+
+/// A place in the entries of some chunks.
+#[derive(Debug, Default)]
+struct Cursor {
+    chunks: Vec<Arc<Chunk>>,
+    chunk: usize,
     at: usize,
 }
 
-impl<'a> Walk<'a> {
-    fn new(slots: &'a [Arc<Slot>]) -> Self {
-        Self { slots, chunk: None, at: 0 }
+impl Cursor {
+    fn new(chunks: Vec<Arc<Chunk>>) -> Self {
+        let mut cursor = Self { chunks, chunk: 0, at: 0 };
+        cursor.settle();
+        cursor
     }
 
-    /// The slot at hand if nothing of it was taken yet.
-    fn untouched(&self) -> Option<&'a Arc<Slot>> {
-        if self.at == 0 { self.slots.first() } else { None }
+    fn peek(&self) -> Option<&Entry> {
+        self.chunks.get(self.chunk)?.entries.get(self.at)
     }
 
-    fn skip(&mut self) {
-        self.slots = &self.slots[1..];
-        self.chunk = None;
-        self.at = 0;
-    }
-
-    /// The next entry's uid.
-    fn uid(&self) -> Option<Uid> {
-        match &self.chunk {
-            Some(chunk) => chunk.entries.get(self.at).map(|entry| entry.uid),
-            None => self.slots.first().map(|slot| slot.first()),
-        }
-    }
-
-    /// The next entry; there must be one.
-    async fn next(&mut self, account: &Account) -> std::result::Result<Entry, AccountError> {
-        let missing = || AccountError::Corrupt("a chunk without the entries its slot promises".to_owned());
-        let chunk = match &self.chunk {
-            Some(chunk) => Arc::clone(chunk),
-            None => account.chunk(self.slots.first().ok_or_else(missing)?).await?,
-        };
-        let entry = *chunk.entries.get(self.at).ok_or_else(missing)?;
+    fn step(&mut self) {
         self.at += 1;
-        if self.at == chunk.entries.len() {
-            self.skip();
-        } else {
-            self.chunk = Some(chunk);
+        self.settle();
+    }
+
+    /// To the next chunk when this one is used up.
+    fn settle(&mut self) {
+        while self.chunks.get(self.chunk).is_some_and(|chunk| chunk.entries.len() <= self.at) {
+            (self.chunk, self.at) = (self.chunk + 1, 0);
         }
-        Ok(entry)
     }
 }
 
-/// The entries of a chunk that the ranges name, with their sequence numbers; `first` is that of the chunk's first.
-pub(crate) fn hits<'a>(
-    numbers: Numbers,
-    ranges: &'a [(u32, u32)],
-    first: u32,
-    chunk: &'a Chunk,
-) -> impl Iterator<Item = (u32, &'a Entry)> {
-    let mut range = 0;
-    chunk.entries.iter().enumerate().filter_map(move |(index, entry)| {
-        let sequence = first + index as u32;
-        let number = match numbers {
-            Numbers::Sequence => sequence,
-            Numbers::Uid => entry.uid.0.get(),
-        };
-        while ranges.get(range).is_some_and(|&(_, high)| high < number) {
-            range += 1;
+/// Some of a view's messages, neighbours: those of one slot and what is held back among them.
+#[derive(Debug)]
+pub(crate) struct Page {
+    /// Sequence number of the first.
+    pub(crate) first: u32,
+    /// Where most of them are; `None` if only held ones are left.
+    pub(crate) slot: Option<Arc<Slot>>,
+    /// What the slot holds.
+    pub(crate) counts: Counts,
+    before: u32,
+    held: Range<usize>,
+}
+
+impl Page {
+    /// The sequence number after the last.
+    pub(crate) fn end(&self) -> u32 {
+        self.first + self.counts.messages + self.held.len() as u32
+    }
+
+    /// True if it is what its slot holds and nothing else.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.held.is_empty()
+    }
+}
+
+/// Entries of a page.
+#[derive(Debug)]
+pub(crate) enum Entries {
+    /// Those of a chunk.
+    Shared(Arc<Chunk>),
+    /// With held ones among them.
+    Merged(Vec<Entry>),
+}
+
+impl Deref for Entries {
+    type Target = [Entry];
+
+    fn deref(&self) -> &[Entry] {
+        match self {
+            Self::Shared(chunk) => &chunk.entries,
+            Self::Merged(entries) => entries,
         }
-        ranges.get(range).is_some_and(|&(low, _)| low <= number).then_some((sequence, entry))
-    })
+    }
+}
+
+/// Which messages a command names.
+#[derive(Debug, Clone)]
+pub(crate) enum Wanted {
+    /// By sequence numbers: sorted, disjoint, inclusive.
+    Sequences(Vec<(u32, u32)>),
+    /// By uids.
+    Uids(UidSet),
+}
+
+impl Wanted {
+    fn touches(&self, page: &Page, held: &[Held]) -> bool {
+        match self {
+            Self::Sequences(ranges) => {
+                let at = ranges.partition_point(|range| range.1 < page.first);
+                ranges.get(at).is_some_and(|range| range.0 < page.end())
+            }
+            Self::Uids(uids) => {
+                let slot = page.slot.as_ref().map(|slot| (slot.first(), slot.last()));
+                let held = held.first().zip(held.last()).map(|(first, last)| (first.entry.uid, last.entry.uid));
+                let touched = |(low, high): (Uid, Uid)| {
+                    let at = uids.0.partition_point(|range| range.1 < low);
+                    uids.0.get(at).is_some_and(|range| range.0 <= high)
+                };
+                slot.is_some_and(touched) || held.is_some_and(touched)
+            }
+        }
+    }
+
+    /// Where among a page's entries the wanted ones are, from sequence number `from` on.
+    pub(crate) fn picks(&self, first: u32, from: u32, entries: &[Entry]) -> Vec<Range<usize>> {
+        let least = from.saturating_sub(first) as usize;
+        let mut picks = Vec::new();
+        let mut pick = |start: usize, end: usize| {
+            let start = start.max(least);
+            if start < end {
+                picks.push(start..end);
+            }
+        };
+        match self {
+            Self::Sequences(ranges) => {
+                let end = first + entries.len() as u32;
+                let at = ranges.partition_point(|range| range.1 < first);
+                for &(low, high) in ranges[at..].iter().take_while(|range| range.0 < end) {
+                    pick(low.saturating_sub(first) as usize, (high.min(end - 1) - first) as usize + 1);
+                }
+            }
+            Self::Uids(uids) => {
+                let (Some(head), Some(tail)) = (entries.first(), entries.last()) else { return picks };
+                let at = uids.0.partition_point(|range| range.1 < head.uid);
+                for &(low, high) in uids.0[at..].iter().take_while(|range| range.0 <= tail.uid) {
+                    let start = entries.partition_point(|entry| entry.uid < low);
+                    pick(start, entries.partition_point(|entry| entry.uid <= high));
+                }
+            }
+        }
+        picks
+    }
 }

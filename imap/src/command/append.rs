@@ -17,17 +17,12 @@ pub(crate) struct Appending {
     pub(crate) writer: MessageWriter,
 }
 
-fn no_mailbox() -> CommandError {
-    // §6.3.11: tells the client that CREATE may help.
-    CommandError::no("TRYCREATE", "No such mailbox")
-}
-
 impl Appending {
     /// Checks what can be checked before the message is sent: then it need not be.
     pub(crate) fn begin(tag: String, append: Append, account: &Account, spool: &SpoolConfig) -> Result<Self> {
         let state = account.current();
         if find_mailbox(&state, &append.mailbox).is_none_or(|mailbox| !mailbox.selectable) {
-            return Err(no_mailbox());
+            return Err(CommandError::try_create());
         }
         let (used, quota) = (state.used.bytes, state.quota_bytes);
         if quota > 0 && used + append.literal.size > quota {
@@ -46,8 +41,9 @@ impl Appending {
         if message.size() == 0 {
             return Err(CommandError::no("CANNOT", "An empty message cannot be stored"));
         }
-        let mailbox =
-            find_mailbox(&account.current(), &append.mailbox).map(|mailbox| mailbox.id).ok_or_else(no_mailbox)?;
+        let mailbox = find_mailbox(&account.current(), &append.mailbox)
+            .map(|mailbox| mailbox.id)
+            .ok_or_else(CommandError::try_create)?;
         let now = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
             .map_or(0, |time| time.as_millis() as i64);
@@ -58,7 +54,7 @@ impl Appending {
             email: None,
         };
         let appended = match account.append(mailbox, &[item]).await {
-            Err(AccountError::NoMailbox) => return Err(no_mailbox()),
+            Err(AccountError::NoMailbox) => return Err(CommandError::try_create()),
             appended => appended?,
         };
         let code = appended.first().map(|appended| OwnedCode::AppendUid {

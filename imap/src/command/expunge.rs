@@ -2,29 +2,15 @@
 
 use posthouse_storage::account::Account;
 
-use super::store::uids;
-use crate::error::{CommandError, Result};
-use crate::output::Output;
+use super::writable;
+use crate::error::Result;
 use crate::reply::Done;
 use crate::session::Selected;
-use crate::wire::command::{Numbers, SequenceSet};
+use crate::wire::command::SequenceSet;
 
-pub(super) async fn expunge(
-    account: &Account,
-    selected: &mut Selected,
-    only: Option<&SequenceSet>,
-    _out: &mut Output<'_>,
-) -> Result<Done> {
-    if selected.read_only {
-        return Err(CommandError::no("CANNOT", "The mailbox is open for reading only"));
-    }
-    let only = match only {
-        Some(set) => {
-            let ranges = selected.view.ranges(Numbers::Uid, set)?;
-            Some(uids(account, selected, Numbers::Uid, &ranges).await?)
-        }
-        None => None,
-    };
+pub(super) async fn expunge(account: &Account, selected: &Selected, only: Option<&SequenceSet>) -> Result<Done> {
+    writable(selected)?;
+    let only = only.map(|set| set.resolve_uids(selected.view.last_uid()));
     account.expunge(selected.view.id(), only.as_ref()).await?;
     Ok(Done::plain("EXPUNGE done"))
 }

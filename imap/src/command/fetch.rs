@@ -4,40 +4,36 @@
 //! the structures come from rows, read by pages. Only sections read octets, in pieces that go to the client with
 //! back-pressure: a message is never whole in memory.
 
+mod sections;
+
 use std::sync::Arc;
 
-use posthouse_storage::account::{Account, AccountError, Entry, FlagChange, FlagNames, Flags, OCTETS_MAX, Uid, UidSet};
-use posthouse_storage::message::{MessageRow, envelope};
+use posthouse_storage::account::{Account, AccountError, Entry, FlagChange, FlagNames, Flags, Uid, UidSet};
+use posthouse_storage::message::{EmailId, MessageRow, envelope};
 
-use super::store::find;
+use self::sections::Troubles;
+use super::{load, no_messages, wanted};
 use crate::error::{CommandError, Result};
 use crate::output::Output;
 use crate::reply::Done;
 use crate::session::Selected;
-use crate::view::hits;
+use crate::tell::{self, Manner};
+use crate::view::{Expunges, Wanted};
 use crate::wire::command::{FetchItem, Numbers, SequenceSet};
-use crate::wire::section::{self, Located};
-use crate::wire::write::{Fetch, flag_list};
+use crate::wire::date;
+use crate::wire::write::{self, Fetch};
 
-/// Rows read together.
-const PAGE: usize = 128;
-/// Header octets read for a header section; whatever is beyond is not looked at by a filter.
-const HEADER_BYTES_MAX: u64 = 1 << 20;
+/// Rows read together, and messages whose \Seen is set by one commit.
+const ROWS_AT_ONCE: usize = 64;
+/// Messages answered from entries between two looks at how much is waiting to be written.
+const ENTRIES_AT_ONCE: usize = 256;
 
-/// One message to answer.
-#[derive(Clone, Copy)]
-struct Hit {
-    sequence: u32,
-    entry: Entry,
-    /// \Seen was set by this command, so the flags are told as well.
-    seen_now: bool,
-}
-
-/// What went wrong with single messages.
-#[derive(Default)]
-struct Troubles {
-    gone: bool,
-    damaged: bool,
+/// FETCH's arguments, looked through once.
+struct Request {
+    wanted: Wanted,
+    items: Vec<FetchItem>,
+    numbers: Numbers,
+    sets_seen: bool,
 }
 
 pub(super) async fn fetch(
@@ -45,272 +41,315 @@ pub(super) async fn fetch(
     selected: &mut Selected,
     numbers: Numbers,
     set: &SequenceSet,
-    items: &[FetchItem],
+    mut items: Vec<FetchItem>,
     out: &mut Output<'_>,
 ) -> Result<Done> {
-    let ranges = selected.view.ranges(numbers, set)?;
+    let Some(wanted) = wanted(selected, numbers, set)? else { return Ok(no_messages()) };
     // RFC 3501 §6.4.8: UID FETCH always tells the uid.
-    let mut wanted = items.to_vec();
-    if numbers == Numbers::Uid && !wanted.contains(&FetchItem::Uid) {
-        wanted.insert(0, FetchItem::Uid);
+    if numbers == Numbers::Uid && !items.contains(&FetchItem::Uid) {
+        items.insert(0, FetchItem::Uid);
     }
-    let items = wanted.as_slice();
-    let from_entries = |item: &FetchItem| {
+    let of_entries = |item: &FetchItem| {
         matches!(item, FetchItem::Uid | FetchItem::Flags | FetchItem::InternalDate | FetchItem::Size)
     };
-    let rows = !items.iter().all(from_entries);
-    let sets_seen = !selected.read_only && items.iter().any(FetchItem::sets_seen);
-    let keywords = Arc::clone(&selected.view.mailbox().keywords);
-    let mut troubles = Troubles::default();
-    let mut cache = FlagCache::default();
-    let slots: Vec<_> = selected.view.slots(numbers, &ranges).map(|(first, slot)| (first, Arc::clone(slot))).collect();
-    for (first, slot) in slots {
-        let chunk = account.chunk(&slot).await?;
-        if !rows {
-            for (count, (sequence, entry)) in hits(numbers, &ranges, first, &chunk).enumerate() {
-                let recent = selected.view.is_recent(entry.uid);
-                let mut answer = Fetch::begin(out.buf, sequence);
-                for item in items {
-                    from_entry(&mut answer, item, entry, recent, &keywords, &mut cache);
-                }
-                answer.end();
-                if count % 64 == 63 {
-                    out.make_room().await?;
-                }
-            }
-            out.make_room().await?;
-            continue;
-        }
-        let mut page: Vec<Hit> = Vec::with_capacity(PAGE);
-        let mut hits = hits(numbers, &ranges, first, &chunk);
-        loop {
-            page.extend(hits.by_ref().take(PAGE).map(|(sequence, &entry)| Hit { sequence, entry, seen_now: false }));
-            if page.is_empty() {
-                break;
-            }
-            if sets_seen {
-                see(account, selected, &mut page).await?;
-            }
-            let emails: Vec<_> = page.iter().map(|hit| hit.entry.email).collect();
-            let found = match account.rows(&emails).await {
-                Ok(found) => found,
-                // One damaged row must not hide its neighbours.
-                Err(AccountError::Corrupt(_)) => one_by_one(account, &page, &mut troubles).await?,
-                Err(error) => return Err(error.into()),
-            };
-            for (hit, row) in page.drain(..).zip(found) {
-                match row {
-                    Some(row) => {
-                        message(account, selected, &hit, &row, items, &keywords, &mut cache, &mut troubles, out).await?
-                    }
-                    None => troubles.gone = true,
-                }
-            }
-        }
+    if items.iter().all(of_entries) {
+        from_entries(account, selected, &wanted, &items, out).await?;
+        return Ok(Done::plain("FETCH done"));
     }
+    let sets_seen = !selected.read_only && items.iter().any(FetchItem::sets_seen);
+    let request = Request { wanted, items, numbers, sets_seen };
+    let troubles = from_rows(account, selected, &request, out).await?;
     if troubles.damaged {
         return Err(CommandError::no("SERVERBUG", "Some messages are damaged; the operator has been told"));
     }
-    if troubles.gone {
-        return Err(CommandError::no("EXPUNGEISSUED", "Some messages are gone"));
-    }
-    Ok(Done::plain("FETCH done"))
+    Ok(Done::plain(if troubles.gone { "FETCH done; some messages are gone" } else { "FETCH done" }))
 }
 
-/// Sets \Seen where it is not set, durably, before anything is told.
-async fn see(account: &Account, selected: &mut Selected, page: &mut [Hit]) -> Result<()> {
-    let unseen: Vec<Uid> =
-        page.iter().filter(|hit| !hit.entry.flags.contains(Flags::SEEN)).map(|hit| hit.entry.uid).collect();
-    if unseen.is_empty() {
-        return Ok(());
-    }
-    let uids = UidSet(unseen.iter().map(|&uid| (uid, uid)).collect());
-    let names = FlagNames { system: Flags::SEEN, keywords: Vec::new() };
-    let id = selected.view.id();
-    match account.store_flags(id, &uids, FlagChange::Add, &names, None).await {
-        Ok(_) => {}
-        Err(AccountError::NoMailbox) => return Ok(()),
-        Err(error) => return Err(error.into()),
-    }
-    let newest = account.current();
-    let Some(mailbox) = newest.mailboxes.get(&id) else { return Ok(()) };
-    for hit in page.iter_mut().filter(|hit| !hit.entry.flags.contains(Flags::SEEN)) {
-        if let Some(now) = find(account, mailbox, hit.entry.uid).await? {
-            hit.entry.flags = now.flags;
-            hit.seen_now = true;
-            selected.view.told(now.uid, now.flags.public());
+/// Answers that need nothing but entries.
+async fn from_entries(
+    account: &Account,
+    selected: &Selected,
+    wanted: &Wanted,
+    items: &[FetchItem],
+    out: &mut Output<'_>,
+) -> Result<()> {
+    let mut from = 1;
+    let mut lists = FlagLists::new(selected);
+    while let Some(page) = selected.view.page(from, wanted) {
+        let entries = load(account, selected, &page).await?;
+        for pick in wanted.picks(page.first, from, &entries) {
+            let mut sequence = page.first + pick.start as u32;
+            for some in entries[pick].chunks(ENTRIES_AT_ONCE) {
+                for entry in some {
+                    from_entry(out.buf, sequence, entry, items, &mut lists);
+                    sequence += 1;
+                }
+                out.make_room().await?;
+            }
         }
+        from = page.end();
+        // Answers from memory may never wait for anything.
+        tokio::task::consume_budget().await;
     }
     Ok(())
 }
 
-async fn one_by_one(account: &Account, page: &[Hit], troubles: &mut Troubles) -> Result<Vec<Option<Arc<MessageRow>>>> {
-    let mut out = Vec::with_capacity(page.len());
-    for hit in page {
-        out.push(match account.row(hit.entry.email).await {
-            Ok(row) => Some(row),
-            Err(AccountError::NoMessage) => {
-                troubles.gone = true;
-                None
+fn from_entry(out: &mut Vec<u8>, sequence: u32, entry: &Entry, items: &[FetchItem], lists: &mut FlagLists) {
+    out.extend_from_slice(b"* ");
+    write::number(out, sequence.into());
+    out.extend_from_slice(b" FETCH (");
+    for item in items {
+        match item {
+            FetchItem::Uid => {
+                out.extend_from_slice(b"UID ");
+                write::number(out, entry.uid.get().into());
             }
-            Err(AccountError::Corrupt(what)) => {
-                tracing::error!(%what, uid = hit.entry.uid.0, "a message's row is damaged");
-                troubles.damaged = true;
-                None
+            FetchItem::Flags => lists.write(out, entry),
+            FetchItem::InternalDate => {
+                out.extend_from_slice(b"INTERNALDATE \"");
+                date::write_date_time(out, entry.email.received_at_ms());
+                out.push(b'"');
             }
-            Err(error) => return Err(error.into()),
-        });
+            FetchItem::Size => {
+                out.extend_from_slice(b"RFC822.SIZE ");
+                write::number(out, entry.size.into());
+            }
+            // The others need more than an entry.
+            _ => continue,
+        }
+        out.push(b' ');
     }
-    Ok(out)
+    out.pop();
+    out.extend_from_slice(b")\r\n");
 }
 
-/// Flag lists as they are written, for the few combinations that a mailbox has.
-#[derive(Default)]
-struct FlagCache(Vec<(Flags, bool, Vec<u8>)>);
+/// FLAGS items as they are written, for the few combinations that a mailbox has.
+struct FlagLists {
+    keywords: Arc<Vec<Arc<str>>>,
+    recent: UidSet,
+    known: Vec<(Flags, Vec<u8>)>,
+}
 
-impl FlagCache {
-    fn write(&mut self, out: &mut Vec<u8>, flags: Flags, keywords: &[Arc<str>], recent: bool) {
-        if let Some((_, _, list)) = self.0.iter().find(|(known, is_recent, _)| *known == flags && *is_recent == recent)
-        {
+/// Combinations remembered.
+const FLAG_LISTS_MAX: usize = 16;
+
+impl FlagLists {
+    fn new(selected: &Selected) -> Self {
+        let view = &selected.view;
+        Self { keywords: Arc::clone(&view.mailbox().keywords), recent: view.recent().clone(), known: Vec::new() }
+    }
+
+    #[inline]
+    fn write(&mut self, out: &mut Vec<u8>, entry: &Entry) {
+        let recent = !self.recent.is_empty() && self.recent.contains(entry.uid);
+        // An internal mark's place is free in a public list: \Recent takes it.
+        let key = if recent { entry.flags.public().union(Flags::SHARED) } else { entry.flags.public() };
+        if let Some((_, list)) = self.known.iter().find(|(known, _)| *known == key) {
             out.extend_from_slice(list);
             return;
         }
         let start = out.len();
-        flag_list(out, flags, keywords, recent);
-        if self.0.len() < 16 {
-            self.0.push((flags, recent, out[start..].to_vec()));
+        out.extend_from_slice(b"FLAGS ");
+        write::flag_list(out, entry.flags, &self.keywords, recent);
+        if self.known.len() < FLAG_LISTS_MAX {
+            self.known.push((key, out[start..].to_vec()));
         }
     }
 }
 
-/// An item that needs nothing but the entry; false for the others.
-fn from_entry(
-    answer: &mut Fetch<'_>,
-    item: &FetchItem,
-    entry: &Entry,
-    recent: bool,
-    keywords: &[Arc<str>],
-    cache: &mut FlagCache,
-) -> bool {
-    match item {
-        FetchItem::Uid => answer.uid(entry.uid.0.get()),
-        FetchItem::Flags => answer.flags_with(|out| cache.write(out, entry.flags.public(), keywords, recent)),
-        FetchItem::InternalDate => answer.internal_date(entry.email.received_at_ms()),
-        FetchItem::Size => answer.size(u64::from(entry.size)),
-        _ => return false,
-    }
-    true
+/// One message to answer.
+#[derive(Debug, Clone, Copy)]
+struct Hit {
+    sequence: u32,
+    entry: Entry,
+    /// This command set \Seen, so its flags are told as well.
+    seen_now: bool,
 }
 
-#[expect(clippy::too_many_arguments, reason = "one message's answer needs all of the command's parts")]
-async fn message(
+/// Answers that need rows, and perhaps octets.
+async fn from_rows(
     account: &Account,
-    selected: &Selected,
-    hit: &Hit,
-    row: &MessageRow,
-    items: &[FetchItem],
-    keywords: &[Arc<str>],
-    cache: &mut FlagCache,
-    troubles: &mut Troubles,
+    selected: &mut Selected,
+    request: &Request,
     out: &mut Output<'_>,
-) -> Result<()> {
-    let recent = selected.view.is_recent(hit.entry.uid);
-    let mut answer = Fetch::begin(out.buf, hit.sequence);
-    if hit.seen_now && !items.contains(&FetchItem::Flags) {
-        from_entry(&mut answer, &FetchItem::Flags, &hit.entry, recent, keywords, cache);
-    }
-    for item in items {
-        if from_entry(&mut answer, item, &hit.entry, recent, keywords, cache) {
-            continue;
+) -> Result<Troubles> {
+    let mut troubles = Troubles::default();
+    let mut from = 1;
+    // A page is looked at anew after each batch: telling \Seen may have brought in other sessions' changes.
+    while let Some(page) = selected.view.page(from, &request.wanted) {
+        let entries = load(account, selected, &page).await?;
+        let picks = request.wanted.picks(page.first, from, &entries);
+        let mut hits: Vec<Hit> = picks
+            .into_iter()
+            .flatten()
+            .take(ROWS_AT_ONCE)
+            .map(|at| Hit { sequence: page.first + at as u32, entry: entries[at], seen_now: false })
+            .collect();
+        drop(entries);
+        from = if hits.len() < ROWS_AT_ONCE { page.end() } else { hits[hits.len() - 1].sequence + 1 };
+        if request.sets_seen {
+            see(account, selected, request, &mut hits, out).await?;
         }
-        match item {
-            FetchItem::Envelope => answer.envelope(&envelope(&row.header)),
-            FetchItem::Body => answer.body(&row.structure),
-            FetchItem::BodyStructure => answer.body_structure(&row.structure),
-            item => {
-                let Some(section) = section::of_item(item) else { continue };
-                let partial = match item {
-                    FetchItem::Section { partial, .. } => *partial,
-                    _ => None,
-                };
-                match section::locate(&row.structure, &section) {
-                    Located::Missing => answer.section_literal(item, 0),
-                    Located::Fields { header, fields, not } => {
-                        let end = header.end.min(header.start + HEADER_BYTES_MAX);
-                        let filtered = match gather(account, hit, row, header.start..end).await {
-                            Ok(octets) => section::filter_header(&octets, fields, not),
-                            Err(error) => trouble(error, hit, troubles)?,
-                        };
-                        let cut = section::cut(0..filtered.len() as u64, partial);
-                        answer.section_literal(item, cut.end - cut.start);
-                        answer.out().extend_from_slice(&filtered[cut.start as usize..cut.end as usize]);
-                    }
-                    Located::Octets(octets) => {
-                        let cut = section::cut(octets, partial);
-                        // The first piece is read before the literal is announced: what cannot be read is answered
-                        // with nothing rather than with a literal that never comes.
-                        let first = match account.octets(hit.entry.email, row, cut.clone()).await {
-                            Ok(first) => first,
-                            Err(error) => {
-                                trouble::<()>(error, hit, troubles)?;
-                                answer.section_nil(item);
-                                continue;
-                            }
-                        };
-                        answer.section_literal(item, cut.end - cut.start);
-                        answer.out().extend_from_slice(&first);
-                        let mut at = cut.start + first.len() as u64;
-                        while at < cut.end {
-                            // Pieces of what was announced must come; if they cannot, only closing is honest.
-                            out.make_room().await?;
-                            let piece = account.octets(hit.entry.email, row, at..cut.end.min(at + OCTETS_MAX)).await;
-                            let piece = match piece {
-                                Ok(piece) if !piece.is_empty() => piece,
-                                _ => return Err(CommandError::Io(std::io::Error::other("a message ended early"))),
-                            };
-                            out.buf.extend_from_slice(&piece);
-                            at += piece.len() as u64;
-                        }
-                        answer = Fetch::resume(out.buf);
-                    }
+        let rows = rows(account, &hits, &mut troubles).await?;
+        for (hit, row) in hits.iter().zip(rows) {
+            match row {
+                Row::There(row) => message(account, selected, request, hit, &row, &mut troubles, out).await?,
+                Row::Gone => troubles.gone = true,
+                // As far as possible.
+                Row::Damaged => {
+                    let mut answer = Answer::new(hit.sequence);
+                    easy_items(&mut answer, selected, request, hit, out.buf);
+                    answer.end(out.buf);
                 }
             }
+            out.make_room().await?;
         }
     }
-    answer.end();
-    out.make_room().await?;
+    Ok(troubles)
+}
+
+/// Sets \Seen where it is not set, durably, before anything is told of it.
+async fn see(
+    account: &Account,
+    selected: &mut Selected,
+    request: &Request,
+    hits: &mut [Hit],
+    out: &mut Output<'_>,
+) -> Result<()> {
+    let unseen = |hit: &&mut Hit| !hit.entry.flags.contains(Flags::SEEN);
+    let uids: UidSet = hits
+        .iter_mut()
+        .filter(|hit| unseen(hit) && !selected.view.is_gone(hit.entry.uid))
+        .map(|hit| hit.entry.uid)
+        .collect();
+    if uids.is_empty() {
+        return Ok(());
+    }
+    let names = FlagNames { system: Flags::SEEN, keywords: Vec::new() };
+    match account.store_flags(selected.view.id(), &uids, FlagChange::Add, &names, None).await {
+        // Deleted with all that was in it: what was asked for can still be read.
+        Err(AccountError::NoMailbox) => return Ok(()),
+        stored => drop(stored?),
+    }
+    // Others' changes are told on the way; those of these messages go into their own answers.
+    let mut now: Vec<(Uid, Flags)> = Vec::with_capacity(hits.len());
+    let mut skip = |entry: &Entry, _: Flags| {
+        let ours = uids.contains(entry.uid);
+        if ours {
+            now.push((entry.uid, entry.flags));
+        }
+        ours
+    };
+    let manner = Manner { expunges: Expunges::Held, uids: request.numbers == Numbers::Uid };
+    tell::changes(account, selected, &account.current(), manner, &mut skip, out).await?;
+    for hit in hits {
+        if let Ok(at) = now.binary_search_by_key(&hit.entry.uid, |(uid, _)| *uid) {
+            hit.entry.flags = now[at].1;
+            hit.seen_now = true;
+        }
+    }
     Ok(())
 }
 
-/// A range that is small enough to be held.
-async fn gather(
-    account: &Account,
-    hit: &Hit,
-    row: &MessageRow,
-    range: std::ops::Range<u64>,
-) -> std::result::Result<Vec<u8>, AccountError> {
-    let mut out = Vec::new();
-    let mut at = range.start;
-    while at < range.end {
-        let piece = account.octets(hit.entry.email, row, at..range.end).await?;
-        if piece.is_empty() {
-            break;
-        }
-        at += piece.len() as u64;
-        out.extend_from_slice(&piece);
-    }
-    Ok(out)
+/// What became of a row.
+enum Row {
+    There(Arc<MessageRow>),
+    Gone,
+    Damaged,
 }
 
-/// Notes what is wrong with one message; what is wrong with the store ends the command.
-fn trouble<T: Default>(error: AccountError, hit: &Hit, troubles: &mut Troubles) -> Result<T> {
-    match error {
-        AccountError::NoMessage => troubles.gone = true,
-        AccountError::Corrupt(what) => {
-            tracing::error!(%what, uid = hit.entry.uid.0, "a message's octets are damaged");
-            troubles.damaged = true;
-        }
-        other => return Err(other.into()),
+async fn rows(account: &Account, hits: &[Hit], troubles: &mut Troubles) -> Result<Vec<Row>> {
+    let emails: Vec<EmailId> = hits.iter().map(|hit| hit.entry.email).collect();
+    match account.rows(&emails).await {
+        Ok(rows) => return Ok(rows.into_iter().map(|row| row.map_or(Row::Gone, Row::There)).collect()),
+        // One damaged row must not hide its neighbours.
+        Err(AccountError::Corrupt(_)) => {}
+        Err(error) => return Err(error.into()),
     }
-    Ok(T::default())
+    let mut rows = Vec::with_capacity(hits.len());
+    for hit in hits {
+        rows.push(match account.row(hit.entry.email).await {
+            Ok(row) => Row::There(row),
+            Err(AccountError::NoMessage) => Row::Gone,
+            Err(AccountError::Corrupt(what)) => {
+                troubles.damaged(hit.entry.uid, &what);
+                Row::Damaged
+            }
+            Err(error) => return Err(error.into()),
+        });
+    }
+    Ok(rows)
+}
+
+/// A `* n FETCH (...)` whose items are written one by one, with writes to the client in between.
+struct Answer {
+    sequence: u32,
+    begun: bool,
+}
+
+impl Answer {
+    fn new(sequence: u32) -> Self {
+        Self { sequence, begun: false }
+    }
+
+    /// For the next item, which must follow.
+    fn item<'a>(&mut self, out: &'a mut Vec<u8>) -> Fetch<'a> {
+        match std::mem::replace(&mut self.begun, true) {
+            false => Fetch::begin(out, self.sequence),
+            true => Fetch::resume(out),
+        }
+    }
+
+    fn end(self, out: &mut Vec<u8>) {
+        if self.begun {
+            Fetch::resume(out).end();
+        }
+    }
+}
+
+async fn message(
+    account: &Account,
+    selected: &Selected,
+    request: &Request,
+    hit: &Hit,
+    row: &MessageRow,
+    troubles: &mut Troubles,
+    out: &mut Output<'_>,
+) -> Result<()> {
+    let mut answer = Answer::new(hit.sequence);
+    easy_items(&mut answer, selected, request, hit, out.buf);
+    for item in &request.items {
+        match item {
+            FetchItem::Uid | FetchItem::Flags | FetchItem::InternalDate | FetchItem::Size => {}
+            FetchItem::Envelope => answer.item(out.buf).envelope(&envelope(&row.header)),
+            FetchItem::Body => answer.item(out.buf).body(&row.structure),
+            FetchItem::BodyStructure => answer.item(out.buf).body_structure(&row.structure),
+            item => {
+                let source = sections::Source { account, email: hit.entry.email, uid: hit.entry.uid, row };
+                sections::write(&source, item, &mut answer, troubles, out).await?;
+            }
+        }
+    }
+    answer.end(out.buf);
+    Ok(())
+}
+
+/// What the entry alone tells, before everything else: the order of items is ours (RFC 3501 §7.4.2).
+fn easy_items(answer: &mut Answer, selected: &Selected, request: &Request, hit: &Hit, out: &mut Vec<u8>) {
+    let (view, entry) = (&selected.view, &hit.entry);
+    let flags = |fetch: &mut Fetch<'_>| {
+        fetch.flags(entry.flags, &view.mailbox().keywords, view.recent().contains(entry.uid));
+    };
+    for item in &request.items {
+        match item {
+            FetchItem::Uid => answer.item(out).uid(entry.uid.get()),
+            FetchItem::Flags => flags(&mut answer.item(out)),
+            FetchItem::InternalDate => answer.item(out).internal_date(entry.email.received_at_ms()),
+            FetchItem::Size => answer.item(out).size(entry.size.into()),
+            _ => {}
+        }
+    }
+    if hit.seen_now && !request.items.contains(&FetchItem::Flags) {
+        flags(&mut answer.item(out));
+    }
 }

@@ -8,6 +8,7 @@ use crate::error::{CommandError, Result};
 use crate::output::Output;
 use crate::reply::{Done, OwnedCode};
 use crate::session::{Selected, State, find_mailbox};
+use crate::tell;
 use crate::view::View;
 use crate::wire::write::{self, Code, Status};
 
@@ -37,43 +38,17 @@ async fn open(account: &Account, name: &str, read_only: bool, out: &mut Output<'
     let mailbox = Arc::clone(mailbox.ok_or_else(|| CommandError::no("NONEXISTENT", "No such mailbox"))?);
     // EXAMINE leaves \Recent to whoever selects (§6.3.2).
     let recent_from = if read_only { mailbox.recent_from } else { account.claim_recent(mailbox.id) };
-    let recent = recent_count(account, &mailbox, recent_from).await?;
+    let recent = tell::count_from(account, &mailbox, recent_from).await?;
     let view = View::new(Arc::clone(&mailbox), recent_from, recent);
-    let buf = &mut *out.buf;
-    write::flags(buf, &mailbox.keywords);
-    write::exists(buf, mailbox.counts.messages);
-    write::recent(buf, recent);
+    write::exists(out.buf, mailbox.counts.messages);
+    write::recent(out.buf, recent);
+    tell::flags(out.buf, &mailbox.keywords, read_only);
     if let Some(sequence) = first_unseen(account, &mailbox).await? {
         write::untagged(out.buf, Status::Ok, Some(Code::Unseen(sequence)), "First unseen");
     }
-    let more = mailbox.keywords.len() < Flags::KEYWORDS_MAX;
-    let permanent =
-        if read_only { Code::NoPermanentFlags } else { Code::PermanentFlags { keywords: &mailbox.keywords, more } };
-    write::untagged(out.buf, Status::Ok, Some(permanent), "Flags that stay");
     write::untagged(out.buf, Status::Ok, Some(Code::UidValidity(mailbox.uid_validity.get())), "Uids are valid");
     write::untagged(out.buf, Status::Ok, Some(Code::UidNext(mailbox.uid_next.0.get())), "Next uid");
     Ok(Selected { view, read_only })
-}
-
-/// Messages with a uid of at least `from`; looks into one chunk at most.
-pub(super) async fn recent_count(
-    account: &Account,
-    mailbox: &Mailbox,
-    from: posthouse_storage::account::Uid,
-) -> Result<u32> {
-    let mut count = 0;
-    for slot in mailbox.slots.iter().rev() {
-        if slot.last() < from {
-            break;
-        }
-        if slot.first() >= from {
-            count += slot.counts().messages;
-        } else {
-            let chunk = account.chunk(slot).await?;
-            count += chunk.entries.iter().rev().take_while(|entry| entry.uid >= from).count() as u32;
-        }
-    }
-    Ok(count)
 }
 
 /// Sequence number of the first message without \Seen: found by the slots' counts, then in one chunk.

@@ -2,11 +2,11 @@
 
 use posthouse_storage::account::{Account, Mailbox};
 
-use super::select::recent_count;
 use crate::error::{CommandError, Result};
 use crate::output::Output;
 use crate::reply::Done;
 use crate::session::find_mailbox;
+use crate::tell;
 use crate::wire::command::StatusItem;
 use crate::wire::write;
 
@@ -29,7 +29,7 @@ pub(super) async fn write_line(
     for &item in items {
         let value = match item {
             StatusItem::Messages => u64::from(mailbox.counts.messages),
-            StatusItem::Recent => u64::from(recent_count(account, mailbox, mailbox.recent_from).await?),
+            StatusItem::Recent => u64::from(tell::count_from(account, mailbox, mailbox.recent_from).await?),
             StatusItem::UidNext => u64::from(mailbox.uid_next.0.get()),
             StatusItem::UidValidity => u64::from(mailbox.uid_validity.get()),
             StatusItem::Unseen => u64::from(mailbox.counts.unseen),

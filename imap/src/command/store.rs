@@ -1,114 +1,95 @@
 //! STORE and UID STORE (RFC 3501 §6.4.6).
 
-use posthouse_storage::account::{Account, AccountError, Entry, FlagChange, FlagNames, Flags, Mailbox, Uid, UidSet};
+use posthouse_storage::account::{Account, Entry, FlagChange, FlagNames, Flags, Mailbox, Uid};
 
-use crate::error::{CommandError, Result};
+use super::{load, no_messages, uids, wanted, writable};
+use crate::error::Result;
 use crate::output::Output;
 use crate::reply::Done;
 use crate::session::Selected;
-use crate::view::hits;
+use crate::tell::{self, Manner};
+use crate::view::{Expunges, View};
 use crate::wire::command::{Numbers, SequenceSet};
 use crate::wire::write::Fetch;
 
-/// The uids of the view that a set names, as runs, and how many they are.
-pub(super) async fn uids(
-    account: &Account,
-    selected: &Selected,
-    numbers: Numbers,
-    ranges: &[(u32, u32)],
-) -> Result<UidSet> {
-    if numbers == Numbers::Uid {
-        let uid = |n| std::num::NonZeroU32::new(n).map(Uid);
-        return Ok(UidSet(ranges.iter().filter_map(|&(low, high)| Some((uid(low)?, uid(high)?))).collect()));
-    }
-    let mut out: Vec<(Uid, Uid)> = Vec::new();
-    let mut last = 0;
-    for (first, slot) in selected.view.slots(numbers, ranges) {
-        let chunk = account.chunk(slot).await?;
-        for (sequence, entry) in hits(numbers, ranges, first, &chunk) {
-            match out.last_mut() {
-                // Neighbours in sequence: no uid between them exists in this view, so one range may span them only if
-                // none that the view does not show lies between; adjacent uids are the safe case.
-                Some(run) if last + 1 == sequence && run.1.0.get() + 1 == entry.uid.0.get() => run.1 = entry.uid,
-                _ => out.push((entry.uid, entry.uid)),
-            }
-            last = sequence;
-        }
-    }
-    Ok(UidSet(out))
+/// What is to be done to the flags.
+pub(super) struct Order {
+    pub(super) change: FlagChange,
+    /// `.SILENT`: the client counts on the result.
+    pub(super) silent: bool,
+    pub(super) flags: FlagNames,
 }
 
-#[expect(clippy::too_many_arguments, reason = "the command's own arguments")]
 pub(super) async fn store(
     account: &Account,
     selected: &mut Selected,
     numbers: Numbers,
     set: &SequenceSet,
-    change: FlagChange,
-    silent: bool,
-    flags: &FlagNames,
+    order: &Order,
+    told: &[Uid],
     out: &mut Output<'_>,
 ) -> Result<Done> {
-    if selected.read_only {
-        return Err(CommandError::no("CANNOT", "The mailbox is open for reading only"));
+    writable(selected)?;
+    let Some(wanted) = wanted(selected, numbers, set)? else { return Ok(no_messages()) };
+    let uids = uids(account, selected, &wanted).await?;
+    if uids.is_empty() {
+        return Ok(no_messages());
     }
-    let ranges = selected.view.ranges(numbers, set)?;
-    let uids = uids(account, selected, numbers, &ranges).await?;
-    if uids.0.is_empty() {
-        return Ok(Done::plain("STORE done, no messages"));
-    }
-    let id = selected.view.id();
-    match account.store_flags(id, &uids, change, flags, None).await {
-        // Gone meanwhile: the client is told so before the answer.
-        Err(AccountError::NoMailbox) => return Err(CommandError::no("NONEXISTENT", "No such mailbox")),
-        stored => drop(stored?),
-    }
+    account.store_flags(selected.view.id(), &uids, order.change, &order.flags, None).await?;
+
     let newest = account.current();
-    let Some(mailbox) = newest.mailboxes.get(&id).cloned() else { return Ok(Done::plain("STORE done")) };
-    let mut told: Vec<(Uid, Flags)> = Vec::new();
-    for (first, slot) in selected.view.slots(numbers, &ranges) {
-        let chunk = account.chunk(slot).await?;
-        for (sequence, entry) in hits(numbers, &ranges, first, &chunk) {
-            if silent {
-                told.push((entry.uid, expected(entry, change, flags, &mailbox)));
-                continue;
+    let after = newest.mailboxes.get(&selected.view.id()).map(|mailbox| named(&order.flags, mailbox));
+    let flags = after.unwrap_or_default();
+    // `told` rises: it comes from a comparison of two mailboxes.
+    // Told by this command itself, below; with .SILENT only what the client cannot have expected, when another session
+    // changed the message as well (§6.4.6).
+    let mut skip = |entry: &Entry, before: Flags| {
+        let is_expected =
+            || entry.flags.public() == expected(before, order.change, flags) && told.binary_search(&entry.uid).is_err();
+        uids.contains(entry.uid) && (!order.silent || is_expected())
+    };
+    let manner = Manner { expunges: Expunges::Held, uids: numbers == Numbers::Uid };
+    tell::changes(account, selected, &newest, manner, &mut skip, out).await?;
+    if order.silent {
+        return Ok(Done::plain("STORE done"));
+    }
+    let view = &selected.view;
+    let mut from = 1;
+    while let Some(page) = view.page(from, &wanted) {
+        let entries = load(account, selected, &page).await?;
+        for at in wanted.picks(page.first, from, &entries).into_iter().flatten() {
+            let entry = &entries[at];
+            if page.is_plain() || !view.is_gone(entry.uid) {
+                tell_flags(view, page.first + at as u32, entry, manner.uids, out.buf);
             }
-            let Some(now) = find(account, &mailbox, entry.uid).await? else { continue };
-            let mut fetch = Fetch::begin(out.buf, sequence);
-            if numbers == Numbers::Uid {
-                fetch.uid(now.uid.0.get());
-            }
-            fetch.flags(now.flags.public(), &mailbox.keywords, selected.view.is_recent(now.uid));
-            fetch.end();
-            told.push((now.uid, now.flags.public()));
             out.make_room().await?;
         }
-    }
-    for (uid, flags) in told {
-        selected.view.told(uid, flags);
+        from = page.end();
     }
     Ok(Done::plain("STORE done"))
 }
 
-/// What the client thinks the flags are after its silent STORE (RFC 3501 §6.4.6).
-fn expected(entry: &Entry, change: FlagChange, names: &FlagNames, mailbox: &Mailbox) -> Flags {
-    let mut named = names.system;
-    for keyword in &names.keywords {
-        if let Some(index) = mailbox.keywords.iter().position(|known| known.eq_ignore_ascii_case(keyword)) {
-            named = named.union(Flags::keyword(index));
-        }
+fn tell_flags(view: &View, sequence: u32, entry: &Entry, uids: bool, out: &mut Vec<u8>) {
+    let mut fetch = Fetch::begin(out, sequence);
+    if uids {
+        fetch.uid(entry.uid.get());
     }
-    match change {
-        FlagChange::Replace => named,
-        FlagChange::Add => entry.flags.union(named),
-        FlagChange::Remove => entry.flags.without(named),
-    }
+    fetch.flags(entry.flags, &view.mailbox().keywords, view.recent().contains(entry.uid));
+    fetch.end();
 }
 
-/// The entry of a uid in a mailbox.
-pub(super) async fn find(account: &Account, mailbox: &Mailbox, uid: Uid) -> Result<Option<Entry>> {
-    let at = mailbox.slots.partition_point(|slot| slot.last() < uid);
-    let Some(slot) = mailbox.slots.get(at).filter(|slot| slot.first() <= uid) else { return Ok(None) };
-    let chunk = account.chunk(slot).await?;
-    Ok(chunk.entries.binary_search_by_key(&uid, |entry| entry.uid).ok().map(|at| chunk.entries[at]))
+/// The bits of flags by name.
+fn named(names: &FlagNames, mailbox: &Mailbox) -> Flags {
+    let keywords = names.keywords.iter().filter_map(|name| mailbox.keyword(name));
+    keywords.fold(names.system, Flags::union)
+}
+
+/// What a client thinks the flags are after its silent STORE.
+fn expected(before: Flags, change: FlagChange, flags: Flags) -> Flags {
+    match change {
+        FlagChange::Replace => flags,
+        FlagChange::Add => before.union(flags),
+        FlagChange::Remove => before.without(flags),
+    }
+    .public()
 }

@@ -1,0 +1,7 @@
+//! Sessions from the outside, in process: octets in, octets out, on the memory store.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails is to say where")]
+
+mod model;
+mod rig;
+mod transcripts;
