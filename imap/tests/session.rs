@@ -27,8 +27,11 @@ struct World {
 async fn world() -> World {
     let spool = tempfile::tempdir().unwrap();
     std::fs::create_dir(spool.path().join("spool")).unwrap();
-    let config =
-        StorageConfig { data_dir: spool.path().to_owned(), directory: DirectoryConfig::cheap(), ..StorageConfig::default() };
+    let config = StorageConfig {
+        data_dir: spool.path().to_owned(),
+        directory: DirectoryConfig::cheap(),
+        ..StorageConfig::default()
+    };
     let storage = Storage::with_store(Arc::new(Memory::new()), config);
     storage.directory.domain_add("example.test").await.unwrap();
     storage.directory.account_add(USER, Some("secret"), 0).await.unwrap();
@@ -113,7 +116,9 @@ async fn play(name: &str, transcript: &str) {
         if let Some(session) = line.strip_prefix("SESSION ") {
             current = session;
         }
-        if !clients.contains_key(current) && (line.starts_with("SESSION") || line.starts_with("C") || line.starts_with("S:")) {
+        if !clients.contains_key(current)
+            && (line.starts_with("SESSION") || line.starts_with("C") || line.starts_with("S:"))
+        {
             let mut client = world.connect();
             let greeting = client.line().await;
             assert!(greeting.starts_with("* OK [CAPABILITY IMAP4rev1 "), "{greeting}");

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails is to say where")]
 
+mod hostile;
+mod limits;
 mod model;
 mod rig;
+mod tls;
 mod transcripts;

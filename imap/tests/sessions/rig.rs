@@ -9,6 +9,7 @@ use posthouse_storage::directory::DirectoryConfig;
 use posthouse_storage::wide::memory::Memory;
 use posthouse_storage::{Storage, StorageConfig};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// Who logs in; the password is `secret`.
@@ -42,24 +43,26 @@ impl Default for Door {
 
 impl World {
     pub(crate) async fn new() -> Self {
-        Self::with(ImapConfig { plaintext_login_on_loopback: true, ..ImapConfig::default() }, 0).await
+        Self::with(ImapConfig::default(), 0).await
     }
 
     pub(crate) async fn with(config: ImapConfig, quota_bytes: u64) -> Self {
+        let config = ImapConfig { plaintext_login_on_loopback: true, ..config };
         let spool = tempfile::tempdir().unwrap();
         std::fs::create_dir(spool.path().join("spool")).unwrap();
-        let storage_config = StorageConfig {
-            data_dir: spool.path().to_owned(),
-            directory: DirectoryConfig::cheap(),
-            default_quota_bytes: quota_bytes,
-            ..StorageConfig::default()
-        };
         let memory = Memory::new();
-        let storage = Storage::with_store(Arc::new(memory.clone()), storage_config);
+        let storage = open(&memory, spool.path(), quota_bytes);
         storage.directory.domain_add("example.test").await.unwrap();
         storage.directory.account_add(USER, Some("secret"), quota_bytes).await.unwrap();
         let server = Server::new(config, Arc::clone(&storage), None);
         Self { server, storage, memory, stop: CancellationToken::new(), _spool: spool }
+    }
+
+    /// The same data with nothing of it in memory.
+    pub(crate) fn reopened(self) -> Self {
+        let storage = open(&self.memory, self._spool.path(), 0);
+        let config = ImapConfig { plaintext_login_on_loopback: true, ..ImapConfig::default() };
+        Self { server: Server::new(config, Arc::clone(&storage), None), storage, ..self }
     }
 
     /// A connection before its greeting.
@@ -67,8 +70,8 @@ impl World {
         let (near, far) = tokio::io::duplex(door.pipe);
         let (server, stop) = (Arc::clone(&self.server), self.stop.clone());
         let peer: SocketAddr = door.peer.parse().unwrap();
-        tokio::spawn(async move { server.session(far, peer, door.tls, stop).await });
-        Client { stream: BufReader::new(near), tag: 0 }
+        let session = tokio::spawn(async move { server.session(far, peer, door.tls, stop).await });
+        Client { stream: BufReader::new(near), session, tag: 0 }
     }
 
     /// A connection that is greeted and logged in.
@@ -83,9 +86,20 @@ impl World {
     }
 }
 
+fn open(memory: &Memory, data_dir: &std::path::Path, quota_bytes: u64) -> Arc<Storage> {
+    let config = StorageConfig {
+        data_dir: data_dir.to_owned(),
+        directory: DirectoryConfig::cheap(),
+        default_quota_bytes: quota_bytes,
+        ..StorageConfig::default()
+    };
+    Storage::with_store(Arc::new(memory.clone()), config)
+}
+
 /// One end of a connection.
 pub(crate) struct Client {
     pub(crate) stream: BufReader<DuplexStream>,
+    session: JoinHandle<()>,
     tag: u32,
 }
 
@@ -141,6 +155,18 @@ impl Client {
         let mut command = format!("APPEND {mailbox} ({flags}) {{{}+}}\r\n", octets.len()).into_bytes();
         command.extend_from_slice(octets);
         self.ok(std::str::from_utf8(&command).expect("ASCII messages in tests")).await
+    }
+
+    /// Hangs up; the session must end, and not by a panic.
+    pub(crate) async fn hang_up(self) {
+        drop(self.stream);
+        tokio::time::timeout(PATIENCE, self.session).await.expect("an end in time").expect("no panic");
+    }
+
+    /// The server ends the session, read or not.
+    pub(crate) async fn ended(&mut self) {
+        let patience = PATIENCE.max(Duration::from_secs(3_600));
+        tokio::time::timeout(patience, &mut self.session).await.expect("an end in time").expect("no panic");
     }
 
     /// What is read until the server closes.
