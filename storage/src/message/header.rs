@@ -129,11 +129,11 @@ pub(super) fn quoted_string(octets: &[u8]) -> (Vec<u8>, &[u8]) {
     let mut at = 1;
     while at < octets.len() {
         match octets[at] {
-            b'\\' if at + 1 < octets.len() => {
-                at += 1;
-                out.push(octets[at]);
-            }
             b'"' => return (out, &octets[at + 1..]),
+            b'\\' if at + 1 < octets.len() => at += 1,
+            _ => {}
+        }
+        match octets[at] {
             b'\r' | b'\n' => {}
             0 => out.push(b' '),
             byte => out.push(byte),
@@ -145,7 +145,8 @@ pub(super) fn quoted_string(octets: &[u8]) -> (Vec<u8>, &[u8]) {
 
 /// A token of RFC 2045 §5.1, taken tolerantly: up to a blank, a line end, `;`, or (in a name) `=` or `/`.
 pub(super) fn token<'a>(octets: &'a [u8], stops: &[u8]) -> (&'a [u8], &'a [u8]) {
-    let end = octets.iter().position(|byte| byte.is_ascii_whitespace() || *byte == b'(' || stops.contains(byte));
+    let stop = |byte: &u8| byte.is_ascii_whitespace() || *byte == b'(' || *byte == 0 || stops.contains(byte);
+    let end = octets.iter().position(stop);
     octets.split_at(end.unwrap_or(octets.len()))
 }
 
@@ -154,8 +155,8 @@ const PARAMETERS_MAX: usize = 1_000;
 
 /// `; name=value …` after a type or a disposition: names in lower case, values unquoted.
 pub(super) fn parameters(mut octets: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let mut out = Vec::new();
-    while out.len() < PARAMETERS_MAX {
+    let (mut out, mut pieces) = (Vec::new(), Vec::new());
+    while out.len() + pieces.len() < PARAMETERS_MAX {
         octets = skip_cfws(octets);
         while let Some(rest) = octets.strip_prefix(b";") {
             octets = skip_cfws(rest);
@@ -179,7 +180,8 @@ pub(super) fn parameters(mut octets: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
         };
         octets = rest;
         if !name.is_empty() {
-            out.push((name.to_ascii_lowercase(), value));
+            let name = name.to_ascii_lowercase();
+            if name.contains(&b'*') { &mut pieces } else { &mut out }.push((name, value));
         }
         // Whatever stands between the value and the next semicolon is no parameter.
         octets = skip_cfws(octets);
@@ -187,7 +189,47 @@ pub(super) fn parameters(mut octets: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
             octets = memchr(b';', octets).map_or(&[], |at| &octets[at..]);
         }
     }
+    if !pieces.is_empty() {
+        join_pieces(pieces, &mut out);
+    }
     out
+}
+
+/// Puts together what RFC 2231 §3 lets a parameter be cut into: `n*0*=…; n*1=…` becomes `n*`, or `n` if no piece is
+/// encoded. Pieces that do not follow each other from 0 stay as they are.
+fn join_pieces(mut pieces: Vec<(Vec<u8>, Vec<u8>)>, out: &mut Vec<(Vec<u8>, Vec<u8>)>) {
+    /// The name, the number of the piece (0 if it is whole), and whether it is encoded.
+    fn parts(name: &[u8]) -> (&[u8], Option<usize>, bool) {
+        let (rest, encoded) = name.strip_suffix(b"*").map_or((name, false), |rest| (rest, true));
+        let number = memchr(b'*', rest).and_then(|star| {
+            let digits = rest[star + 1..].iter().all(u8::is_ascii_digit);
+            let number = std::str::from_utf8(&rest[star + 1..]).ok().filter(|_| digits)?.parse().ok()?;
+            Some((&rest[..star], number))
+        });
+        number.map_or((rest, None, encoded), |(base, number)| (base, Some(number), encoded))
+    }
+    pieces.sort_by(|(a, _), (b, _)| {
+        let (a, b) = (parts(a), parts(b));
+        (a.0, a.1).cmp(&(b.0, b.1))
+    });
+    for group in pieces.chunk_by(|(a, _), (b, _)| parts(a).0 == parts(b).0) {
+        let follow = group.iter().enumerate().all(|(at, (name, _))| parts(name).1 == Some(at));
+        if !follow {
+            out.extend_from_slice(group);
+            continue;
+        }
+        let mut name = parts(&group[0].0).0.to_vec();
+        let mut value = Vec::new();
+        if group.iter().any(|(name, _)| parts(name).2) {
+            name.push(b'*');
+            if !parts(&group[0].0).2 {
+                // The first piece must name a character set and a language: none.
+                value.extend_from_slice(b"''");
+            }
+        }
+        group.iter().for_each(|(_, piece)| value.extend_from_slice(piece));
+        out.push((name, value));
+    }
 }
 
 /// What a message says of its place in a thread.
@@ -244,56 +286,54 @@ pub fn thread_ids(header: &[u8]) -> ThreadIds {
 
 /// The base subject of RFC 5256 §2.1 in lower case, and whether something marked a reply or a forward.
 pub fn base_subject(decoded: &str) -> (String, bool) {
-    let mut text = decoded.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
-    let mut reply = false;
+    let whole = decoded.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
+    let (mut text, mut reply) = (whole.as_str(), false);
     loop {
-        let before = text.len();
         // §2.1 (2): trailers.
         while let Some(rest) = text.strip_suffix("(fwd)") {
-            text = rest.trim_end().to_owned();
+            text = rest.trim_end();
             reply = true;
         }
-        // §2.1 (3) and (4): leaders, and blobs as long as something is left.
+        // §2.1 (3) to (5): leaders, and blobs as long as something is left.
         loop {
-            let blobless = skip_blobs(&text);
-            if let Some(rest) = leader(blobless) {
-                text = rest.trim_start().to_owned();
+            let (last_blob, after) = skip_blobs(text);
+            if let Some(rest) = leader(after) {
+                text = rest;
                 reply = true;
-                continue;
-            }
-            match blob(&text) {
-                Some(rest) if !rest.trim_start().is_empty() => text = rest.trim_start().to_owned(),
-                _ => break,
+            } else {
+                text = if after.is_empty() { last_blob } else { after };
+                break;
             }
         }
         // §2.1 (6).
-        if let Some(inner) = text.strip_prefix("[fwd:").and_then(|rest| rest.strip_suffix(']')) {
-            text = inner.trim().to_owned();
-            reply = true;
+        match text.strip_prefix("[fwd:").and_then(|rest| rest.strip_suffix(']')) {
+            Some(inner) => text = inner.trim(),
+            None => return (text.to_owned(), reply),
         }
-        if text.len() == before {
-            return (text, reply);
-        }
+        reply = true;
     }
 }
 
+/// `[…] ` at the beginning: what follows it.
 fn blob(text: &str) -> Option<&str> {
     let rest = text.strip_prefix('[')?;
     let end = rest.find(['[', ']'])?;
-    rest[end..].strip_prefix(']')
+    rest[end..].strip_prefix(']').map(str::trim_start)
 }
 
-fn skip_blobs(mut text: &str) -> &str {
-    while let Some(rest) = blob(text) {
-        text = rest.trim_start();
+/// Blobs at the beginning: the last of them with what follows it, and what follows it.
+fn skip_blobs(text: &str) -> (&str, &str) {
+    let (mut last, mut after) = (text, text);
+    while let Some(rest) = blob(after) {
+        (last, after) = (after, rest);
     }
-    text
+    (last, after)
 }
 
+/// `re:`, `fw:`, `fwd:`, also `re [blob]:`; what follows it.
 fn leader(text: &str) -> Option<&str> {
-    let rest = ["re", "fwd", "fw", "aw", "wg"].iter().find_map(|mark| text.strip_prefix(mark))?;
-    let rest = rest.trim_start();
-    blob(rest).map(str::trim_start).unwrap_or(rest).strip_prefix(':')
+    let rest = ["re", "fwd", "fw"].iter().find_map(|mark| text.strip_prefix(mark))?.trim_start();
+    blob(rest).unwrap_or(rest).strip_prefix(':').map(str::trim_start)
 }
 
 #[cfg(test)]
@@ -334,10 +374,14 @@ mod tests {
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert_eq!(parse("; Charset=UTF-8; x = \"a \\\" b\" (c); y"), [pair("charset", "UTF-8"), pair("x", "a \" b")]);
         assert_eq!(parse(" charset=a;;; ; b=\"unended"), [pair("charset", "a"), pair("b", "unended")]);
-        assert_eq!(
-            parse("; name*0*=utf-8''a; name*1=b junk; c=d"),
-            [pair("name*0*", "utf-8''a"), pair("name*1", "b"), pair("c", "d")]
-        );
+        assert_eq!(parse("; name*0*=utf-8''a; name*1=b junk; c=d"), [pair("c", "d"), pair("name*", "utf-8''ab")]);
+        // RFC 2231 §3: put together, unless a piece is missing or twice there.
+        assert_eq!(parse("; n*1=b; m=c; N*0=a"), [pair("m", "c"), pair("n", "ab")]);
+        assert_eq!(parse("; n*0=a b; n*1*=%20"), [pair("n*", "''a%20")]);
+        assert_eq!(parse("; n*0=a; n*2=c"), [pair("n*0", "a"), pair("n*2", "c")]);
+        assert_eq!(parse("; n*=utf-8''%20; n=x"), [pair("n", "x"), pair("n*", "utf-8''%20")]);
+        // What no string of IMAP may have is left out, also behind a backslash.
+        assert_eq!(parse("; a=\"b\\\r\n c\\\0d\"; e\0=f"), [pair("a", "b c d")]);
         assert!(parse(";;;").is_empty());
     }
 
@@ -365,7 +409,12 @@ mod tests {
             ("[only]", "[only]", false),
             ("Re:", "", true),
             ("", "", false),
-            ("AW: Grüße", "grüße", true),
+            ("Re: Grüße", "grüße", true),
+            ("[a] [b] fw: [c]", "[c]", true),
+            ("[a] [b]", "[b]", false),
+            ("[Fwd: Re: [x] y (fwd)]", "y", true),
+            ("reply", "reply", false),
+            ("[fwd: (fwd)]", "", true),
         ] {
             assert_eq!(base_subject(subject), (base.to_owned(), reply), "{subject}");
         }

@@ -21,8 +21,13 @@ const HEADER_BYTES_MAX: usize = 1 << 20;
 const DELIMITER_BYTES_MAX: usize = 1_024;
 /// Encoded octets of the first text that the preview is made from.
 const PREVIEW_BYTES_MAX: usize = 4_096;
+/// Octets of the buffer for unfinished lines that are kept from line to line.
+const CARRY_BYTES_KEPT: usize = 16 << 10;
 /// Octets of all headers together that are looked at.
 const HEADERS_BYTES_MAX: usize = 4 << 20;
+
+/// Languages kept of one entity.
+const LANGUAGES_MAX: usize = 64;
 
 /// What the pass found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,8 +51,10 @@ pub struct MimePass {
     carry: Vec<u8>,
     /// Where that line began.
     line_start: u64,
-    /// Octets of the last line end before this line: 0, 1 or 2.
+    /// Octets of the last line end before this line: 0, 1 or 2; 0 also if that line was a delimiter.
     last_eol: u8,
+    /// 1 if the line at hand has an end, and so is counted in `newlines`; 0 for the last of a message that has none.
+    line_end: u32,
     /// The last octet fed was CR.
     after_cr: bool,
     /// Open entities, the root first.
@@ -122,6 +129,7 @@ impl Default for MimePass {
             carry: Vec::new(),
             line_start: 0,
             last_eol: 0,
+            line_end: 0,
             after_cr: false,
             stack: Vec::new(),
             header: Vec::new(),
@@ -145,19 +153,17 @@ impl MimePass {
                 None => self.after_cr,
             };
             self.offset += piece.len() as u64;
-            self.newlines += 1;
+            self.newlines = self.newlines.saturating_add(1);
+            self.line_end = 1;
             self.after_cr = false;
-            if self.carry.is_empty() {
-                self.line(piece);
+            self.last_eol = if self.whole_line(piece) {
+                // A delimiter's own line end is no part of what stands between it and another delimiter.
+                0
+            } else if crlf {
+                2
             } else {
-                self.keep(piece);
-                let line = std::mem::take(&mut self.carry);
-                self.line(&line);
-                // The buffer is used again.
-                self.carry = line;
-                self.carry.clear();
-            }
-            self.last_eol = if crlf { 2 } else { 1 };
+                1
+            };
             self.line_start = self.offset;
         }
         if let Some(&last) = octets.last() {
@@ -170,17 +176,30 @@ impl MimePass {
     /// The end of the message.
     pub fn finish(mut self) -> Parsed {
         if !self.carry.is_empty() {
-            let line = std::mem::take(&mut self.carry);
-            self.line(&line);
+            self.line_end = 0;
+            self.whole_line(&[]);
         }
-        if self.stack.last().is_some_and(|frame| frame.state == State::Header) {
-            self.end_header(self.offset);
-        }
+        self.end_headers(self.offset);
         let (end, newlines) = (self.offset, self.newlines);
         self.close_above(0, end, newlines);
         let root = self.stack.pop().map(|frame| closed(frame, end, newlines));
         let structure = root.unwrap_or_else(|| blank_part(0));
         Parsed { size: end, structure, preview: self.preview.text() }
+    }
+
+    /// The line that ends with `piece`. True if it was a delimiter.
+    fn whole_line(&mut self, piece: &[u8]) -> bool {
+        if self.carry.is_empty() {
+            return self.line(piece);
+        }
+        self.keep(piece);
+        let line = std::mem::take(&mut self.carry);
+        let delimiter = self.line(&line);
+        // The buffer is used again.
+        self.carry = line;
+        self.carry.clear();
+        self.carry.shrink_to(CARRY_BYTES_KEPT);
+        delimiter
     }
 
     /// Keeps of an unfinished line what may matter.
@@ -206,10 +225,11 @@ impl MimePass {
         });
     }
 
-    /// One line with its end (or, for the last, without).
-    fn line(&mut self, line: &[u8]) {
+    /// One line with its end (or, for the last, without; or only the beginning of a very long one). True if it was a
+    /// delimiter.
+    fn line(&mut self, line: &[u8]) -> bool {
         if line.starts_with(b"--") && self.delimiter(line) {
-            return;
+            return true;
         }
         let in_header = self.stack.last().is_some_and(|frame| frame.state == State::Header);
         if in_header {
@@ -223,46 +243,52 @@ impl MimePass {
         } else if self.preview.wanted {
             self.preview.line(line);
         }
+        false
     }
 
     /// If the line is the delimiter of an open multipart, closes what it ends, and opens what it begins.
     fn delimiter(&mut self, line: &[u8]) -> bool {
-        let text = line.trim_ascii_end();
-        let found = self.stack.iter().enumerate().rev().find_map(|(index, frame)| match &frame.state {
-            State::Multipart { boundary, open: true, digest } => {
-                let rest = text.strip_prefix(b"--")?.strip_prefix(boundary.as_slice())?;
-                match rest {
-                    b"" => Some((index, false, *digest)),
-                    b"--" => Some((index, true, *digest)),
-                    _ => None,
-                }
+        // RFC 2046 §5.1.1: it is enough that the line begins with the boundary. So the longest that fits is meant, of
+        // equal ones the innermost.
+        let mut found: Option<(usize, usize)> = None;
+        for (index, frame) in self.stack.iter().enumerate() {
+            if let State::Multipart { boundary, open: true, .. } = &frame.state
+                && line[2..].starts_with(boundary)
+                && found.is_none_or(|(_, longest)| longest <= boundary.len())
+            {
+                found = Some((index, boundary.len()));
             }
-            _ => None,
-        });
-        let Some((index, close, digest)) = found else { return false };
+        }
+        let Some((index, length)) = found else { return false };
+        let close = line[2 + length..].starts_with(b"--");
         if !close && self.parts >= PARTS_MAX {
             return false;
         }
         if self.stack.len() > index + 1 {
-            if self.stack.last().is_some_and(|frame| frame.state == State::Header) {
-                self.end_header(self.line_start);
-            }
-            self.preview.end();
-            // RFC 2046 §5.1.1: the line end before the delimiter belongs to the delimiter, unless it ended a header.
-            let innermost = self.stack.last().map_or(0, |frame| frame.part.body.start);
-            let newlines = self.newlines - u32::from(line.ends_with(b"\n"));
+            // RFC 2046 §5.1.1: the line end before the delimiter belongs to the delimiter.
             let end = self.line_start - u64::from(self.last_eol);
-            if end >= innermost {
-                self.close_above(index, end, newlines - u32::from(self.last_eol > 0));
+            let newlines = self.newlines - self.line_end - u32::from(self.last_eol > 0);
+            let in_header = self.stack.last().is_some_and(|frame| frame.state == State::Header);
+            // An embedded message that begins here is not the innermost, but empty.
+            let innermost = self.stack.iter().rposition(|frame| frame.part.header.start <= end);
+            self.end_headers(end);
+            self.preview.end();
+            let body = self.stack.last().map_or(0, |frame| frame.part.body.start);
+            if self.last_eol > 0 && (in_header || end < body) {
+                // It is cut from the innermost entity's header, and stays in what holds that entity: as in Dovecot.
+                self.close_above(innermost.unwrap_or_default().saturating_sub(1).max(index), end, newlines);
+                self.close_above(index, self.line_start, newlines + 1);
             } else {
-                self.close_above(index, self.line_start, newlines);
+                self.close_above(index, end, newlines);
             }
         }
+        let Some(Frame { state: State::Multipart { open, digest, .. }, .. }) = self.stack.get_mut(index) else {
+            return false;
+        };
         if close {
-            if let Some(State::Multipart { open, .. }) = self.stack.get_mut(index).map(|frame| &mut frame.state) {
-                *open = false;
-            }
+            *open = false;
         } else {
+            let digest = *digest;
             self.open(self.offset);
             if digest && let Some(frame) = self.stack.last_mut() {
                 // RFC 2046 §5.1.5.
@@ -273,12 +299,21 @@ impl MimePass {
         true
     }
 
+    /// The message or a delimiter ends the innermost entity in its header, if it is there.
+    fn end_headers(&mut self, at: u64) {
+        // At most twice: an embedded message may begin and end here.
+        while self.stack.last().is_some_and(|frame| frame.state == State::Header) {
+            self.end_header(at);
+        }
+    }
+
     /// The innermost entity's header ends; its body begins at `at`.
     fn end_header(&mut self, at: u64) {
         self.headers_bytes += self.header.len();
         let depth = self.stack.len();
         let header = std::mem::take(&mut self.header);
         let Some(frame) = self.stack.last_mut() else { return };
+        let at = at.max(frame.part.header.start);
         frame.part.header.end = at;
         frame.part.body = at..at;
         frame.newlines_before = self.newlines;
@@ -322,8 +357,8 @@ impl MimePass {
     /// Closes every entity above `index` at the same place.
     fn close_above(&mut self, index: usize, end: u64, newlines: u32) {
         while self.stack.len() > index + 1 {
-            let Some(frame) = self.stack.pop() else { return };
-            let envelope = frame.envelope.clone();
+            let Some(mut frame) = self.stack.pop() else { return };
+            let envelope = frame.envelope.take();
             let part = closed(frame, end, newlines);
             let Some(holder) = self.stack.last_mut() else { return };
             if let Some(envelope) = envelope {
@@ -338,7 +373,9 @@ impl MimePass {
 /// The entity, its body ended.
 fn closed(frame: Frame, end: u64, newlines: u32) -> Part {
     let mut part = frame.part;
-    part.body.end = end;
+    // The line end that ended the header may belong to the delimiter.
+    part.header = part.header.start.min(end)..part.header.end.min(end);
+    part.body = part.body.start.min(end)..end;
     part.lines = newlines.saturating_sub(frame.newlines_before);
     if matches!(frame.state, State::Multipart { .. }) {
         part.kind = PartKind::Multipart(frame.children);
@@ -350,10 +387,10 @@ fn closed(frame: Frame, end: u64, newlines: u32) -> Part {
 fn describe(part: &mut Part, header: &[u8]) {
     let mut typed = false;
     for field in header_fields(header) {
-        if field.name.len() < 7 || !field.name[..7].eq_ignore_ascii_case(b"content") && field.name.len() < 8 {
+        if !field.name.get(..8).is_some_and(|prefix| prefix.eq_ignore_ascii_case(b"content-")) {
             continue;
         }
-        let some = || Some(unfold(field.value)).filter(|value| !value.is_empty());
+        let some = || Some(unfold(field.value));
         if field.is("Content-Type") && !typed {
             let (media_type, rest) = token(skip_cfws(field.value), b"/;");
             let rest = skip_cfws(rest);
@@ -369,8 +406,8 @@ fn describe(part: &mut Part, header: &[u8]) {
                 }
             }
         } else if field.is("Content-Transfer-Encoding") {
-            let (encoding, _) = token(skip_cfws(field.value), b";");
-            if !encoding.is_empty() {
+            let (encoding, rest) = token(skip_cfws(field.value), b";");
+            if !encoding.is_empty() && !encoding.contains(&b'"') && skip_cfws(rest).is_empty() {
                 part.encoding = encoding.to_ascii_lowercase();
             }
         } else if field.is("Content-ID") {
@@ -383,12 +420,13 @@ fn describe(part: &mut Part, header: &[u8]) {
             part.location = some();
         } else if field.is("Content-Disposition") {
             let (kind, rest) = token(skip_cfws(field.value), b";");
-            if !kind.is_empty() {
-                part.disposition = Some((kind.to_ascii_lowercase(), parameters(rest)));
+            let params = parameters(rest);
+            if !kind.is_empty() || !params.is_empty() {
+                part.disposition = Some((kind.to_ascii_lowercase(), params));
             }
         } else if field.is("Content-Language") {
-            let tags = field.value.split(|byte| *byte == b',').map(unfold).filter(|tag| !tag.is_empty());
-            part.language = tags.take(64).collect();
+            let tags = field.value.split(|byte| *byte == b',').map(|tag| token(skip_cfws(tag), b";").0);
+            part.language = tags.filter(|tag| !tag.is_empty()).take(LANGUAGES_MAX).map(<[u8]>::to_vec).collect();
         }
     }
     if !typed && part.media_type == b"text" {

@@ -61,7 +61,8 @@ pub struct Part {
     pub media_type: Vec<u8>,
     /// Subtype, lower case ("plain").
     pub media_subtype: Vec<u8>,
-    /// Content-Type parameters: name lower case, value verbatim after unquoting; RFC 2231 forms stay as written.
+    /// Content-Type parameters: name lower case, value verbatim after unquoting; what RFC 2231 lets be cut into pieces is
+    /// put together (`name*0*`, `name*1` become `name*`), its encoding stays as written.
     pub params: Vec<(Vec<u8>, Vec<u8>)>,
     /// Content-ID, verbatim.
     pub id: Option<Vec<u8>>,

@@ -43,6 +43,8 @@ pub struct MessageWriter {
     /// What is in memory: all of it, or what is not in the file yet.
     buffer: Vec<u8>,
     file: Option<Arc<File>>,
+    /// A write to the file failed: octets are missing, and the message can never be whole.
+    failed: bool,
     /// The first octets, once there is a file.
     head: Bytes,
     size: u64,
@@ -56,6 +58,7 @@ impl MessageWriter {
             pass: MimePass::default(),
             buffer: Vec::new(),
             file: None,
+            failed: false,
             head: Bytes::new(),
             size: 0,
         }
@@ -70,8 +73,13 @@ impl MessageWriter {
     ///
     /// # Errors
     ///
-    /// The disk's: the message cannot be taken.
+    /// The disk's: the message cannot be taken, now or later.
+    ///
+    /// # Cancel safety
+    ///
+    /// None: dropped before it is ready, the message cannot be finished.
     pub async fn write(&mut self, octets: &[u8]) -> io::Result<()> {
+        self.check()?;
         self.pass.feed(octets);
         self.size += octets.len() as u64;
         self.buffer.extend_from_slice(octets);
@@ -79,7 +87,13 @@ impl MessageWriter {
         if self.buffer.len() > max { self.spill().await } else { Ok(()) }
     }
 
+    fn check(&self) -> io::Result<()> {
+        if self.failed { Err(io::Error::other("an earlier write of this message failed")) } else { Ok(()) }
+    }
+
     async fn spill(&mut self) -> io::Result<()> {
+        // Until the octets are in the file, they are nowhere.
+        self.failed = true;
         let buffer = std::mem::take(&mut self.buffer);
         if self.file.is_none() {
             self.head = Bytes::copy_from_slice(&buffer[..buffer.len().min(HEADER_BYTES_KEPT)]);
@@ -95,6 +109,7 @@ impl MessageWriter {
         })
         .await?;
         self.file = Some(file);
+        self.failed = false;
         buffer.clear();
         buffer.shrink_to(WRITE_BYTES + 16 * 1024);
         self.buffer = buffer;
@@ -107,6 +122,7 @@ impl MessageWriter {
     ///
     /// The disk's.
     pub async fn finish(mut self) -> io::Result<NewMessage> {
+        self.check()?;
         if self.file.is_some() && !self.buffer.is_empty() {
             self.spill().await?;
         }
