@@ -88,8 +88,6 @@ fn entity() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
-
     #[test]
     fn fragments_of_mail(octets in fragments()) {
         check(&octets);

@@ -10,7 +10,7 @@ use posthouse_storage::message::{
 };
 
 /// Panics if one of them does not hold.
-pub fn check(octets: &[u8]) {
+pub(crate) fn check(octets: &[u8]) {
     let whole = parse(octets, |rest| rest.len());
     assert_eq!(whole.size, octets.len() as u64);
     assert_eq!(whole.structure.header.start, 0);
