@@ -3,6 +3,8 @@
 
 use memchr::memchr;
 
+use super::Params;
+
 /// Fields looked at in one header.
 pub(super) const FIELDS_MAX: usize = 1_000;
 
@@ -154,7 +156,7 @@ pub(super) fn token<'a>(octets: &'a [u8], stops: &[u8]) -> (&'a [u8], &'a [u8]) 
 const PARAMETERS_MAX: usize = 1_000;
 
 /// `; name=value …` after a type or a disposition: names in lower case, values unquoted.
-pub(super) fn parameters(mut octets: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+pub(super) fn parameters(mut octets: &[u8]) -> Params {
     let (mut out, mut pieces) = (Vec::new(), Vec::new());
     while out.len() + pieces.len() < PARAMETERS_MAX {
         octets = skip_cfws(octets);
@@ -197,7 +199,7 @@ pub(super) fn parameters(mut octets: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
 
 /// Puts together what RFC 2231 §3 lets a parameter be cut into: `n*0*=…; n*1=…` becomes `n*`, or `n` if no piece is
 /// encoded. Pieces that do not follow each other from 0 stay as they are.
-fn join_pieces(mut pieces: Vec<(Vec<u8>, Vec<u8>)>, out: &mut Vec<(Vec<u8>, Vec<u8>)>) {
+fn join_pieces(mut pieces: Params, out: &mut Params) {
     /// The name, the number of the piece (0 if it is whole), and whether it is encoded.
     fn parts(name: &[u8]) -> (&[u8], Option<usize>, bool) {
         let (rest, encoded) = name.strip_suffix(b"*").map_or((name, false), |rest| (rest, true));

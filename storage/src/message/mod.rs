@@ -48,6 +48,9 @@ impl EmailId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ThreadId(pub u64);
 
+/// Parameters of a field: name in lower case, value.
+pub type Params = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// One MIME entity with the octet ranges (offsets into the whole message) that IMAP's sections need.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
@@ -63,7 +66,7 @@ pub struct Part {
     pub media_subtype: Vec<u8>,
     /// Content-Type parameters: name lower case, value verbatim after unquoting; what RFC 2231 lets be cut into pieces is
     /// put together (`name*0*`, `name*1` become `name*`), its encoding stays as written.
-    pub params: Vec<(Vec<u8>, Vec<u8>)>,
+    pub params: Params,
     /// Content-ID, verbatim.
     pub id: Option<Vec<u8>>,
     /// Content-Description, verbatim (unfolded).
@@ -73,7 +76,7 @@ pub struct Part {
     /// Content-MD5.
     pub md5: Option<Vec<u8>>,
     /// Content-Disposition and its parameters.
-    pub disposition: Option<(Vec<u8>, Vec<(Vec<u8>, Vec<u8>)>)>,
+    pub disposition: Option<(Vec<u8>, Params)>,
     /// Content-Language.
     pub language: Vec<Vec<u8>>,
     /// Content-Location.
