@@ -47,7 +47,7 @@ pub struct SmtpConfig {
 impl Default for SmtpConfig {
     fn default() -> Self {
         Self {
-            message_bytes_max: 52_428_800,
+            message_bytes_max: 37_748_736,
             recipients_max: 1_000,
             received_max: 100,
             errors_max: 20,
