@@ -129,6 +129,8 @@ enum State {
     Tail,
     /// Octets of a refused literal, then the rest of the refused line.
     Skip { left: u64 },
+    /// The rest of a refused line that can announce no literal: in IDLE and SASL.
+    SkipLine,
     /// A line that must be DONE.
     Idle,
     /// A line of a SASL exchange.
@@ -204,6 +206,7 @@ impl Framer {
                 State::Message { left } => self.message(left),
                 State::Tail => self.tail(),
                 State::Skip { left } => self.skip(left),
+                State::SkipLine => self.skip_line(false),
                 State::Idle => self.idle(),
                 State::Sasl => self.sasl(),
                 State::Hopeless => {
@@ -306,6 +309,13 @@ impl Framer {
             return Step::Again;
         }
         if line_feed == line_start || self.buffer[line_feed - 1] != b'\r' {
+            // As when the line came in pieces: what is too long is that first.
+            if line_bytes + (line_feed - line_start) > self.limits.line_bytes_max + 1 {
+                return self.refuse_ended(line_feed + 1, None, Refusal::LineTooLong);
+            }
+            if line_feed > self.limits.command_bytes_max + 1 {
+                return self.refuse_ended(line_feed + 1, None, Refusal::CommandTooLong);
+            }
             let tag = tag_of(&self.buffer);
             self.buffer.advance(line_feed + 1);
             self.restart();
@@ -392,13 +402,18 @@ impl Framer {
             self.state = State::Skip { left: left - octets };
             return Step::Again;
         }
+        self.skip_line(true)
+    }
+
+    /// Skips the rest of a refused line, and what it announces.
+    fn skip_line(&mut self, can_announce: bool) -> Step {
         let Some(line_feed) = memchr::memchr(b'\n', &self.buffer) else {
             let spare = self.buffer.len().saturating_sub(ANNOUNCEMENT_BYTES_MAX);
             self.buffer.advance(spare);
             return Step::Wait;
         };
         let announced = match self.buffer[..line_feed].split_last() {
-            Some((b'\r', line)) => announcement(line),
+            Some((b'\r', line)) if can_announce => announcement(line),
             _ => None,
         };
         self.buffer.advance(line_feed + 1);
@@ -449,10 +464,11 @@ impl Framer {
     /// Refuses what is in the buffer, which has no line end yet: says so at once and skips the rest silently.
     fn refuse_unended(&mut self, reason: Refusal) -> Step {
         let tag = self.refused_tag();
+        let can_announce = self.state == State::Gather;
         // The lines before this one have ended: what they announced is here.
         self.buffer.advance(self.gathered.line_start);
         self.restart();
-        self.state = State::Skip { left: 0 };
+        self.state = if can_announce { State::Skip { left: 0 } } else { State::SkipLine };
         refused(tag, reason)
     }
 
