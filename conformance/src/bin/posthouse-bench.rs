@@ -49,7 +49,7 @@ fn main() -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(root.path(), std::fs::Permissions::from_mode(0o755))?;
     let data = root.path().join("posthouse");
-    let server = Server::start_with(&data, &[("POSTHOUSE_LOG__LEVEL", "warn")])?;
+    let server = Server::start_with(&data, &[("POSTHOUSE_SERVER__LOG", "warn")])?;
     make_accounts(&data)?;
     let mut table = vec!["| measured | posthouse | peer | ratio |".to_owned(), "|---|---|---|---|".to_owned()];
     for what in &options.what {
