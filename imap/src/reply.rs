@@ -40,35 +40,32 @@ impl Done {
     }
 }
 
-/// What an account's error is to the client: the response code (RFC 5530, RFC 9208) and the text.
+/// What an account's error is to the client: the response code (RFC 5530, 6154, 9051, 9208) and the text.
 pub(crate) fn account_error(error: &AccountError) -> (Option<&'static str>, String) {
     let word = match error {
         AccountError::NoMailbox => Some("NONEXISTENT"),
         AccountError::MailboxExists => Some("ALREADYEXISTS"),
         AccountError::HasChildren => Some("HASCHILDREN"),
         AccountError::BadName(_) | AccountError::BadKeyword | AccountError::Inbox => Some("CANNOT"),
+        AccountError::RoleTaken(_) => Some("USEATTR"),
         AccountError::TooMany { .. } => Some("LIMIT"),
         AccountError::OverQuota { .. } => Some("OVERQUOTA"),
         AccountError::NoMessage => Some("EXPUNGEISSUED"),
         AccountError::Deferred => None,
-        AccountError::Corrupt(_) | AccountError::Store(StoreError::Corrupt(_)) => Some("SERVERBUG"),
-        AccountError::Store(StoreError::Refused(_)) => Some("CANNOT"),
-        AccountError::Store(_) => Some("UNAVAILABLE"),
-        #[allow(
-            unreachable_patterns,
-            reason = "what later parts of the store add is the server's trouble until it is named here"
-        )]
-        _ => Some("SERVERBUG"),
+        AccountError::Corrupt(_) => Some("SERVERBUG"),
+        AccountError::Store(store) => Some(match store {
+            StoreError::Corrupt(_) | StoreError::Refused(_) => "SERVERBUG",
+            StoreError::Unavailable(_) | StoreError::Poisoned(_) | StoreError::Locked { .. } | StoreError::Io(_) => {
+                "UNAVAILABLE"
+            }
+        }),
     };
-    let text = match error {
+    let text = match word {
         // What went wrong inside is for the log.
-        AccountError::Corrupt(_) | AccountError::Store(StoreError::Corrupt(_)) => {
-            "Stored data is damaged; the operator has been told".to_owned()
-        }
-        AccountError::Store(_) => "The store cannot do this now; try again later".to_owned(),
-        AccountError::Deferred => "Accepted, not visible yet".to_owned(),
-        other => {
-            let text = other.to_string();
+        Some("SERVERBUG") => "Stored data is damaged; the operator has been told".to_owned(),
+        Some("UNAVAILABLE") => "The store cannot do this now; try again later".to_owned(),
+        _ => {
+            let text = error.to_string();
             let mut letters = text.chars();
             letters.next().map_or(text.clone(), |first| first.to_uppercase().chain(letters).collect())
         }
@@ -90,6 +87,7 @@ mod tests {
             AccountError::BadName("it is empty"),
             AccountError::BadKeyword,
             AccountError::Inbox,
+            AccountError::RoleTaken(posthouse_storage::account::Role::Sent),
             AccountError::TooMany { what: "keywords", max: 54 },
             AccountError::OverQuota { used: 5, quota: 4 },
             AccountError::NoMessage,
@@ -113,13 +111,14 @@ mod tests {
             NO [CANNOT] Not a valid mailbox name: it is empty
             NO [CANNOT] Not a valid keyword
             NO [CANNOT] This cannot be done to the inbox
+            NO [USEATTR] There is a mailbox of this special use already: Sent
             NO [LIMIT] Too many keywords: at most 54
             NO [OVERQUOTA] Over quota: 5 of 4 bytes used
             NO [EXPUNGEISSUED] No such message
-            NO [-] Accepted, not visible yet
+            NO [-] Accepted, and delivered as soon as the store allows
             NO [SERVERBUG] Stored data is damaged; the operator has been told
             NO [SERVERBUG] Stored data is damaged; the operator has been told
-            NO [CANNOT] The store cannot do this now; try again later
+            NO [SERVERBUG] Stored data is damaged; the operator has been told
             NO [UNAVAILABLE] The store cannot do this now; try again later
             NO [UNAVAILABLE] The store cannot do this now; try again later
         "#]]

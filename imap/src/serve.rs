@@ -19,6 +19,9 @@ use crate::events;
 use crate::output::Stream;
 use crate::session::{Connection, Session};
 
+/// How long a connection is silent before the system asks whether the peer is still there.
+const KEEPALIVE: Duration = Duration::from_secs(120);
+
 /// What a listener speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
@@ -117,7 +120,7 @@ pub async fn serve(
             }
             continue;
         };
-        let span = tracing::info_span!("connection", protocol = "imap", %peer);
+        let span = tracing::info_span!("connection", protocol = "imap", %peer, account = tracing::field::Empty);
         let (server, token) = (Arc::clone(&server), token.clone());
         tracker.spawn(
             async move {
@@ -129,8 +132,19 @@ pub async fn serve(
     }
 }
 
+/// A phone that left the network without a word is noticed within some minutes, and its place becomes free.
+fn prepare(stream: &TcpStream) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let socket = socket2::SockRef::from(stream);
+    let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 4).with_retries(4);
+    socket.set_tcp_keepalive(&keepalive)?;
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    socket.set_tcp_user_timeout(Some(KEEPALIVE * 2))?;
+    Ok(())
+}
+
 async fn connection(stream: TcpStream, peer: SocketAddr, role: Role, server: &Arc<Server>, token: CancellationToken) {
-    if stream.set_nodelay(true).is_err() {
+    if prepare(&stream).is_err() {
         return;
     }
     match (role, &server.tls) {

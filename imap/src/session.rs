@@ -7,13 +7,15 @@
 //! Commands are carried out one after the other in the order they came, also when many come at once; the answers go out
 //! when nothing more waits to be read. Before a tagged answer, the session tells what changed in the selected mailbox.
 
+mod append;
+mod login;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use posthouse_storage::account::{Account, AccountState, Mailbox};
 use tokio::io::AsyncReadExt;
-use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::command::append::Appending;
@@ -25,9 +27,9 @@ use crate::reply::{Done, account_error};
 use crate::serve::{Server, SessionPlace};
 use crate::tell::{self, Manner};
 use crate::view::{Expunges, View};
-use crate::wire::command::{Command, CommandBody, Numbers, Secret};
+use crate::wire::command::{Command, CommandBody, Numbers};
 use crate::wire::framer::{Frame, Framer, Limits, Refusal};
-use crate::wire::parse::{ParseErrorKind, ParseOptions, parse_command};
+use crate::wire::parse::{ParseError, ParseErrorKind, ParseOptions, parse_command};
 use crate::wire::write::{self, Code, Status};
 
 /// A connection as it was accepted.
@@ -265,17 +267,7 @@ impl Session {
         match frame {
             Frame::Command(octets) => match parse_command(&octets, ParseOptions::default()) {
                 Ok(command) => self.command(command).await,
-                Err(error) => {
-                    let tag = error.tag.as_deref().unwrap_or("*");
-                    let (status, code) = match error.kind {
-                        ParseErrorKind::Syntax | ParseErrorKind::UnknownCommand => (Status::Bad, None),
-                        ParseErrorKind::MailboxName => (Status::No, Some(Code::Word("CANNOT"))),
-                        ParseErrorKind::Charset => (Status::No, Some(Code::BadCharset)),
-                        ParseErrorKind::Limit => (Status::No, Some(Code::Word("LIMIT"))),
-                    };
-                    write::tagged(&mut self.out, tag, status, code, &error.text);
-                    Ok(if status == Status::Bad { self.mistake() } else { Flow::Continue })
-                }
+                Err(error) => Ok(self.not_understood(&error)),
             },
             Frame::ContinuationNeeded => {
                 write::continuation(&mut self.out, "Go on");
@@ -308,12 +300,12 @@ impl Session {
                     (Waiting::Commands, None) => "*".to_owned(),
                 };
                 let text = reason.to_string();
-                match reason {
-                    Refusal::MessageTooBig => {
-                        write::tagged(&mut self.out, &tag, Status::No, Some(Code::Word("TOOBIG")), &text)
-                    }
-                    _ => write::tagged(&mut self.out, &tag, Status::Bad, None, &text),
+                if reason == Refusal::MessageTooBig {
+                    // RFC 4469 §4.2.
+                    write::tagged(&mut self.out, &tag, Status::No, Some(Code::Word("TOOBIG")), &text);
+                    return Ok(Flow::Continue);
                 }
+                write::tagged(&mut self.out, &tag, Status::Bad, None, &text);
                 if reason == Refusal::Hopeless {
                     write::untagged(&mut self.out, Status::Bye, None, "That cannot be read past");
                     return Ok(Flow::Close("hopeless literal"));
@@ -321,6 +313,19 @@ impl Session {
                 Ok(self.mistake())
             }
         }
+    }
+
+    /// Answers a command that the parser refused.
+    fn not_understood(&mut self, error: &ParseError) -> Flow {
+        let tag = error.tag.as_deref().unwrap_or("*");
+        let (status, code) = match error.kind {
+            ParseErrorKind::Syntax | ParseErrorKind::UnknownCommand => (Status::Bad, None),
+            ParseErrorKind::MailboxName => (Status::No, Some(Code::Word("CANNOT"))),
+            ParseErrorKind::Charset => (Status::No, Some(Code::BadCharset)),
+            ParseErrorKind::Limit => (Status::No, Some(Code::Word("LIMIT"))),
+        };
+        write::tagged(&mut self.out, tag, status, code, &error.text);
+        if status == Status::Bad { self.mistake() } else { Flow::Continue }
     }
 
     /// Counts a malformed command.
@@ -469,249 +474,6 @@ impl Session {
         let timeout = self.server.config.write_timeout();
         let mut out = Output::new(&mut self.out, &mut *self.connection.stream, timeout);
         tell::changes(&login.account, selected, &newest, manner, &mut |_, _| false, &mut out).await
-    }
-
-    fn may_start_tls(&self) -> Result<()> {
-        if self.connection.tls {
-            return Err(CommandError::Bad("TLS is active already".to_owned()));
-        }
-        if !matches!(self.state, State::NotAuthenticated) {
-            return Err(CommandError::Bad("STARTTLS comes before login".to_owned()));
-        }
-        if self.server.tls.is_none() {
-            return Err(CommandError::Bad("TLS is not available".to_owned()));
-        }
-        Ok(())
-    }
-
-    async fn start_tls(&mut self) -> std::result::Result<(), &'static str> {
-        self.flush().await.map_err(|_| "connection lost")?;
-        // RFC 3501 §6.2.1: nothing said before TLS counts after it, least of all what came along with STARTTLS.
-        self.framer.discard_buffered();
-        self.framer = Framer::new(Limits::UNAUTHENTICATED);
-        let Some(tls) = self.server.tls.clone() else { return Err("no certificate") };
-        let (placeholder, _) = tokio::io::duplex(1);
-        let plain = std::mem::replace(&mut self.connection.stream, Box::new(placeholder));
-        let limit = Duration::from_secs(self.server.config.handshake_timeout_seconds);
-        match tokio::time::timeout(limit, TlsAcceptor::from(tls).accept(plain)).await {
-            Ok(Ok(stream)) => {
-                self.connection.stream = Box::new(stream);
-                self.connection.tls = true;
-                Ok(())
-            }
-            Ok(Err(_)) => Err("TLS handshake failed"),
-            Err(_) => Err("TLS handshake timed out"),
-        }
-    }
-
-    async fn authenticate(&mut self, tag: String, mechanism: &str, initial: Option<Secret>) -> Result<Flow> {
-        if mechanism != "PLAIN" {
-            write::tagged(
-                &mut self.out,
-                &tag,
-                Status::No,
-                Some(Code::Word("CANNOT")),
-                "No such mechanism; PLAIN is there",
-            );
-            return Ok(Flow::Continue);
-        }
-        if let Some(refused) = self.login_refused(&tag) {
-            return Ok(refused);
-        }
-        match initial {
-            // RFC 4959 §3: `=` is an empty initial response.
-            Some(Secret(octets)) if octets == b"=" => self.sasl(&tag, b"").await,
-            Some(Secret(octets)) => self.sasl(&tag, &octets).await,
-            None => {
-                // An empty challenge is `+` and a blank (RFC 3501 §7.5).
-                self.out.extend_from_slice(b"+ \r\n");
-                self.framer.expect_sasl();
-                self.waiting = Waiting::Sasl { tag };
-                Ok(Flow::Continue)
-            }
-        }
-    }
-
-    /// The client's PLAIN response (RFC 4616): `authzid NUL authcid NUL password`.
-    async fn sasl(&mut self, tag: &str, line: &[u8]) -> Result<Flow> {
-        use base64::Engine;
-        if line == b"*" {
-            write::tagged(&mut self.out, tag, Status::Bad, None, "AUTHENTICATE cancelled");
-            return Ok(Flow::Continue);
-        }
-        let decoded = base64::engine::general_purpose::STANDARD.decode(line.trim_ascii()).ok();
-        let fields = decoded.as_deref().map(|octets| octets.split(|&octet| octet == 0).collect::<Vec<_>>());
-        match fields.as_deref() {
-            Some([authzid, user, password]) if authzid.is_empty() || authzid == user => {
-                self.login(tag, "PLAIN", user, password).await
-            }
-            Some([_, _, _]) => {
-                write::tagged(
-                    &mut self.out,
-                    tag,
-                    Status::No,
-                    Some(Code::Word("AUTHORIZATIONFAILED")),
-                    "Only as yourself",
-                );
-                Ok(Flow::Continue)
-            }
-            _ => {
-                write::tagged(&mut self.out, tag, Status::Bad, None, "Not a PLAIN response");
-                Ok(self.mistake())
-            }
-        }
-    }
-
-    /// Answers when a login cannot even be tried.
-    fn login_refused(&mut self, tag: &str) -> Option<Flow> {
-        if !matches!(self.state, State::NotAuthenticated) {
-            write::tagged(&mut self.out, tag, Status::Bad, None, "Logged in already");
-            return Some(self.mistake());
-        }
-        if !self.plaintext_allowed() {
-            write::tagged(&mut self.out, tag, Status::No, Some(Code::Word("PRIVACYREQUIRED")), "Use TLS to log in");
-            return Some(Flow::Continue);
-        }
-        None
-    }
-
-    async fn login(&mut self, tag: &str, mechanism: &'static str, user: &[u8], password: &[u8]) -> Result<Flow> {
-        use posthouse_storage::directory::AuthError;
-        if let Some(refused) = self.login_refused(tag) {
-            return Ok(refused);
-        }
-        let peer = self.connection.peer;
-        let storage = Arc::clone(&self.server.storage);
-        let answer = match (std::str::from_utf8(user), std::str::from_utf8(password)) {
-            (Ok(user), Ok(password)) => storage.directory.authenticate(user, password, peer.ip()).await,
-            _ => Err(AuthError::Invalid),
-        };
-        let (code, text) = match answer {
-            Ok(login) => {
-                let Some(place) = self.server.session_place(login.account) else {
-                    events::login_failed(peer, "sessions");
-                    write::tagged(
-                        &mut self.out,
-                        tag,
-                        Status::No,
-                        Some(Code::Word("LIMIT")),
-                        "Too many sessions of this account",
-                    );
-                    return Ok(Flow::Continue);
-                };
-                match storage.accounts.open(login.account).await {
-                    Ok(account) => {
-                        events::logged_in(&login.address, mechanism);
-                        self.state = State::Authenticated(LoggedIn { account, _place: place });
-                        let append_bytes_max = self.server.config.message_bytes_max;
-                        self.framer.set_limits(Limits { append_bytes_max, ..Limits::AUTHENTICATED });
-                        let capabilities = self.capabilities();
-                        write::tagged(
-                            &mut self.out,
-                            tag,
-                            Status::Ok,
-                            Some(Code::Capability(&capabilities)),
-                            "Logged in",
-                        );
-                        return Ok(Flow::Continue);
-                    }
-                    Err(error) => {
-                        events::store_failed("LOGIN", &error);
-                        ("UNAVAILABLE", "The account cannot be opened now; try again later".to_owned())
-                    }
-                }
-            }
-            Err(AuthError::Invalid) => {
-                events::login_failed(peer, "invalid");
-                ("AUTHENTICATIONFAILED", "The name or the password is wrong".to_owned())
-            }
-            Err(error @ AuthError::Throttled { .. }) => {
-                events::login_failed(peer, "throttled");
-                ("UNAVAILABLE", error.to_string())
-            }
-            Err(AuthError::Directory(error)) => {
-                tracing::error!(%error, "the directory failed a login");
-                events::login_failed(peer, "store");
-                ("UNAVAILABLE", "Logins cannot be checked now; try again later".to_owned())
-            }
-        };
-        write::tagged(&mut self.out, tag, Status::No, Some(Code::Word(code)), &text);
-        self.login_failures += 1;
-        if self.login_failures >= self.server.config.login_failures_max {
-            write::untagged(&mut self.out, Status::Bye, None, "Too many failed logins");
-            return Ok(Flow::Close("too many failed logins"));
-        }
-        Ok(Flow::Continue)
-    }
-
-    async fn append_begins(&mut self, line: &[u8], literal: crate::wire::command::Literal) -> Result<Flow> {
-        let command = match parse_command(line, ParseOptions::default()) {
-            Ok(Command { tag, body: CommandBody::Append(append) }) => (tag, append),
-            Ok(Command { tag, .. }) => {
-                self.framer.refuse_literal();
-                write::tagged(&mut self.out, &tag, Status::Bad, None, "Unexpected literal");
-                return Ok(self.mistake());
-            }
-            Err(error) => {
-                self.framer.refuse_literal();
-                let tag = error.tag.as_deref().unwrap_or("*");
-                let no = matches!(error.kind, ParseErrorKind::MailboxName | ParseErrorKind::Limit);
-                write::tagged(&mut self.out, tag, if no { Status::No } else { Status::Bad }, None, &error.text);
-                return Ok(self.mistake());
-            }
-        };
-        let (tag, append) = command;
-        let begun = match &self.state {
-            State::Authenticated(login) | State::Selected(login, _) => {
-                Appending::begin(tag.clone(), append, &login.account, &self.server.storage.spool)
-            }
-            State::NotAuthenticated => Err(CommandError::Bad("Log in first".to_owned())),
-        };
-        match begun {
-            Ok(appending) => {
-                self.waiting = Waiting::Append(Box::new(appending));
-                self.framer.accept_literal();
-                if literal.synchronizing {
-                    write::continuation(&mut self.out, "Go on");
-                    self.flush().await?;
-                }
-                Ok(Flow::Continue)
-            }
-            Err(error) => {
-                self.framer.refuse_literal();
-                self.finish(&tag, "APPEND", Manner::FREE, Err(error)).await
-            }
-        }
-    }
-
-    async fn append_goes_on(&mut self, octets: &[u8]) -> Result<Flow> {
-        let Waiting::Append(appending) = &mut self.waiting else { return Ok(Flow::Continue) };
-        if let Err(error) = appending.writer.write(octets).await {
-            tracing::error!(%error, "a message could not be taken to disk");
-            let tag = appending.tag.clone();
-            self.waiting = Waiting::Commands;
-            self.framer.refuse_literal();
-            let refused = CommandError::no("UNAVAILABLE", "The message cannot be stored now; try again later");
-            return self.finish(&tag, "APPEND", Manner::FREE, Err(refused)).await;
-        }
-        Ok(Flow::Continue)
-    }
-
-    async fn append_ends(&mut self, well_formed: bool) -> Result<Flow> {
-        let Waiting::Append(appending) = std::mem::replace(&mut self.waiting, Waiting::Commands) else {
-            return Ok(Flow::Continue);
-        };
-        let started = Instant::now();
-        let tag = appending.tag.clone();
-        let done = match &self.state {
-            _ if !well_formed => Err(CommandError::Bad("Something follows the message".to_owned())),
-            State::Authenticated(login) | State::Selected(login, _) => appending.finish(&login.account).await,
-            State::NotAuthenticated => Err(CommandError::Bad("Log in first".to_owned())),
-        };
-        let outcome = if done.is_ok() { "ok" } else { "no" };
-        let flow = self.finish(&tag, "APPEND", Manner::FREE, done).await;
-        events::command("APPEND", outcome, started.elapsed());
-        flow
     }
 }
 

@@ -104,6 +104,8 @@ pub(super) async fn list(account: &Account, list: &List, out: &mut Output<'_>) -
     let wanted = |name: &str| patterns.iter().any(|pattern| matches(pattern, name));
     let parents = parents(&state);
     for mailbox in ordered(&state) {
+        // Matching a long pattern against many names may take its time.
+        tokio::task::consume_budget().await;
         let special = special_use(mailbox.role);
         if list.select.subscribed && !mailbox.subscribed
             || list.select.special_use && special.is_none()

@@ -42,6 +42,16 @@ async fn a_large_message_goes_in_and_out_in_pieces() {
     client.hang_up().await;
 }
 
+/// Idle connections are this and what the stream needs: large futures of rare commands are boxed.
+#[tokio::test]
+async fn a_waiting_session_is_small() {
+    let world = World::new().await;
+    let (_, far) = tokio::io::duplex(1);
+    let session = world.server.session(far, "127.0.0.1:1".parse().unwrap(), false, world.stop.clone());
+    let bytes = std::mem::size_of_val(&session);
+    assert!(bytes <= 2_048, "{bytes} bytes");
+}
+
 #[tokio::test]
 async fn a_reader_that_stops_reading_is_given_up() {
     let world = World::with(ImapConfig { write_timeout_seconds: 1, ..ImapConfig::default() }, 0).await;
