@@ -1,8 +1,8 @@
 //! IMAP sessions (RFC 3501 and the extensions named in [`session`]).
 //!
 //! `wire` frames and parses (bytes in any split, no waiting), `session` holds what a connection is and decides,
-//! `command/<verb>` carries commands out over an account, `view` knows what a session has told its client, `serve` owns
-//! the sockets.
+//! `command/<verb>` carries commands out over an account, `view` knows what a session has told its client, `tell` tells
+//! it what is new, `serve` owns the sockets.
 
 mod command;
 mod config;
