@@ -16,13 +16,35 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 pub(crate) struct Output<'a> {
     /// What is not written yet.
     pub(crate) buf: &'a mut Vec<u8>,
+    /// Octets that have left.
+    sent: u64,
     stream: &'a mut dyn Stream,
     timeout: Duration,
 }
 
 impl<'a> Output<'a> {
     pub(crate) fn new(buf: &'a mut Vec<u8>, stream: &'a mut dyn Stream, timeout: Duration) -> Self {
-        Self { buf, stream, timeout }
+        Self { buf, sent: 0, stream, timeout }
+    }
+
+    /// Where the next octet will stand.
+    pub(crate) fn position(&self) -> u64 {
+        self.sent + self.buf.len() as u64
+    }
+
+    /// Whether all that was written since `position` is still here.
+    pub(crate) fn holds(&self, position: u64) -> bool {
+        position >= self.sent
+    }
+
+    /// Takes back what was written since `position`, so that an answer which cannot be finished leaves nothing. False,
+    /// with nothing done, when octets of it have left.
+    #[must_use]
+    pub(crate) fn take_back(&mut self, position: u64) -> bool {
+        if self.holds(position) {
+            self.buf.truncate((position - self.sent) as usize);
+        }
+        self.holds(position)
     }
 
     /// Writes if much is waiting. To be called between messages and pieces.
@@ -37,6 +59,7 @@ impl<'a> Output<'a> {
             return Ok(());
         }
         self.write_gathered().await?;
+        self.sent += octets.len() as u64;
         write(self.stream, self.timeout, octets).await
     }
 
@@ -49,6 +72,7 @@ impl<'a> Output<'a> {
     }
 
     async fn write_gathered(&mut self) -> io::Result<()> {
+        self.sent += self.buf.len() as u64;
         write(self.stream, self.timeout, self.buf).await?;
         self.buf.clear();
         Ok(())

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use posthouse_storage::account::{Account, AccountError, Entry, FlagChange, FlagNames, Flags, Uid, UidSet};
 use posthouse_storage::message::{EmailId, MessageRow, envelope};
 
-use self::sections::Troubles;
+use self::sections::{Troubles, is_damage};
 use super::{load, no_messages, wanted};
 use crate::error::{CommandError, Result};
 use crate::output::Output;
@@ -197,7 +197,7 @@ async fn from_rows(
                 Row::Gone => troubles.gone = true,
                 // As far as possible.
                 Row::Damaged => {
-                    let mut answer = Answer::new(hit.sequence);
+                    let mut answer = Answer::new(hit.sequence, out);
                     easy_items(&mut answer, selected, request, hit, out.buf);
                     answer.end(out.buf);
                 }
@@ -263,7 +263,7 @@ async fn rows(account: &Account, hits: &[Hit], troubles: &mut Troubles) -> Resul
     match account.rows(&emails).await {
         Ok(rows) => return Ok(rows.into_iter().map(|row| row.map_or(Row::Gone, Row::There)).collect()),
         // One damaged row must not hide its neighbours.
-        Err(AccountError::Corrupt(_)) => {}
+        Err(error) if is_damage(&error) => {}
         Err(error) => return Err(error.into()),
     }
     let mut rows = Vec::with_capacity(hits.len());
@@ -271,8 +271,8 @@ async fn rows(account: &Account, hits: &[Hit], troubles: &mut Troubles) -> Resul
         rows.push(match account.row(hit.entry.email).await {
             Ok(row) => Row::There(row),
             Err(AccountError::NoMessage) => Row::Gone,
-            Err(AccountError::Corrupt(what)) => {
-                troubles.damaged(hit.entry.uid, &what);
+            Err(error) if is_damage(&error) => {
+                troubles.note(hit.entry.uid, error)?;
                 Row::Damaged
             }
             Err(error) => return Err(error.into()),
@@ -284,12 +284,14 @@ async fn rows(account: &Account, hits: &[Hit], troubles: &mut Troubles) -> Resul
 /// A `* n FETCH (...)` whose items are written one by one, with writes to the client in between.
 struct Answer {
     sequence: u32,
+    /// Where it begins in the output.
+    start: u64,
     begun: bool,
 }
 
 impl Answer {
-    fn new(sequence: u32) -> Self {
-        Self { sequence, begun: false }
+    fn new(sequence: u32, out: &Output<'_>) -> Self {
+        Self { sequence, start: out.position(), begun: false }
     }
 
     /// For the next item, which must follow.
@@ -307,6 +309,7 @@ impl Answer {
     }
 }
 
+/// Writes one message's answer, whole or not at all; if neither can be, the connection has to be closed.
 async fn message(
     account: &Account,
     selected: &Selected,
@@ -316,21 +319,37 @@ async fn message(
     troubles: &mut Troubles,
     out: &mut Output<'_>,
 ) -> Result<()> {
-    let mut answer = Answer::new(hit.sequence);
+    let mut answer = Answer::new(hit.sequence, out);
     easy_items(&mut answer, selected, request, hit, out.buf);
-    for item in &request.items {
+    let source = sections::Source { account, email: hit.entry.email, uid: hit.entry.uid, row };
+    match all_items(&source, &request.items, &mut answer, troubles, out).await {
+        Ok(()) => answer.end(out.buf),
+        Err(CommandError::Account(error)) if out.take_back(answer.start) => troubles.note(hit.entry.uid, error)?,
+        // What was announced must come; if it cannot, only closing is honest.
+        Err(CommandError::Account(error)) => return Err(CommandError::Broken(error.to_string())),
+        Err(lost) => return Err(lost),
+    }
+    Ok(())
+}
+
+/// What needs the row. On an error the answer is unfinished.
+async fn all_items(
+    source: &sections::Source<'_>,
+    items: &[FetchItem],
+    answer: &mut Answer,
+    troubles: &mut Troubles,
+    out: &mut Output<'_>,
+) -> Result<()> {
+    let row = source.row;
+    for item in items {
         match item {
             FetchItem::Uid | FetchItem::Flags | FetchItem::InternalDate | FetchItem::Size => {}
             FetchItem::Envelope => answer.item(out.buf).envelope(&envelope(&row.header)),
             FetchItem::Body => answer.item(out.buf).body(&row.structure),
             FetchItem::BodyStructure => answer.item(out.buf).body_structure(&row.structure),
-            item => {
-                let source = sections::Source { account, email: hit.entry.email, uid: hit.entry.uid, row };
-                sections::write(&source, item, &mut answer, troubles, out).await?;
-            }
+            item => sections::write(source, item, answer, troubles, out).await?,
         }
     }
-    answer.end(out.buf);
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails is to say where")]
 
+mod damage;
 mod hostile;
 mod limits;
 mod model;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use posthouse_imap::{ImapConfig, Server};
 use posthouse_storage::directory::DirectoryConfig;
+use posthouse_storage::wide::Store;
 use posthouse_storage::wide::memory::Memory;
 use posthouse_storage::{Storage, StorageConfig};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
@@ -51,7 +52,7 @@ impl World {
         let spool = tempfile::tempdir().unwrap();
         std::fs::create_dir(spool.path().join("spool")).unwrap();
         let memory = Memory::new();
-        let storage = open(&memory, spool.path(), quota_bytes);
+        let storage = open(Arc::new(memory.clone()), spool.path(), quota_bytes);
         storage.directory.domain_add("example.test").await.unwrap();
         storage.directory.account_add(USER, Some("secret"), quota_bytes).await.unwrap();
         let server = Server::new(config, Arc::clone(&storage), None);
@@ -60,7 +61,13 @@ impl World {
 
     /// The same data with nothing of it in memory.
     pub(crate) fn reopened(self) -> Self {
-        let storage = open(&self.memory, self._spool.path(), 0);
+        let store = Arc::new(self.memory.clone());
+        self.reopened_over(store)
+    }
+
+    /// The same through another way to the data.
+    pub(crate) fn reopened_over(self, store: Arc<dyn Store>) -> Self {
+        let storage = open(store, self._spool.path(), 0);
         let config = ImapConfig { plaintext_login_on_loopback: true, ..ImapConfig::default() };
         Self { server: Server::new(config, Arc::clone(&storage), None), storage, ..self }
     }
@@ -86,14 +93,14 @@ impl World {
     }
 }
 
-fn open(memory: &Memory, data_dir: &std::path::Path, quota_bytes: u64) -> Arc<Storage> {
+fn open(store: Arc<dyn Store>, data_dir: &std::path::Path, quota_bytes: u64) -> Arc<Storage> {
     let config = StorageConfig {
         data_dir: data_dir.to_owned(),
         directory: DirectoryConfig::cheap(),
         default_quota_bytes: quota_bytes,
         ..StorageConfig::default()
     };
-    Storage::with_store(Arc::new(memory.clone()), config)
+    Storage::with_store(store, config)
 }
 
 /// One end of a connection.

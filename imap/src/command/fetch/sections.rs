@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use posthouse_storage::account::{Account, AccountError, Uid};
 use posthouse_storage::message::{EmailId, MessageRow};
+use posthouse_storage::wide::StoreError;
 
 use super::Answer;
-use crate::error::{CommandError, Result};
+use crate::error::Result;
 use crate::events;
 use crate::output::Output;
 use crate::wire::command::FetchItem;
@@ -32,14 +33,22 @@ impl Troubles {
     }
 
     /// Notes what concerns one message; anything else ends the command.
-    fn note(&mut self, uid: Uid, error: AccountError) -> Result<()> {
+    pub(super) fn note(&mut self, uid: Uid, error: AccountError) -> Result<()> {
         match error {
             AccountError::NoMessage => self.gone = true,
-            AccountError::Corrupt(what) => self.damaged(uid, &what),
+            error if is_damage(&error) => self.damaged(uid, &error.to_string()),
             other => return Err(other.into()),
         }
         Ok(())
     }
+}
+
+/// Whether the error is one place's, and others can be read all the same.
+pub(super) fn is_damage(error: &AccountError) -> bool {
+    matches!(
+        error,
+        AccountError::Corrupt(_) | AccountError::Store(StoreError::Corrupt(_)) | AccountError::Store(StoreError::Io(_))
+    )
 }
 
 /// Where a message's octets come from.
@@ -71,7 +80,8 @@ impl Source<'_> {
     }
 }
 
-/// Writes one item. What cannot be read is answered with NIL and noted.
+/// Writes one item. What is gone is answered with NIL and noted; so is what is damaged if the answer has partly left. On
+/// an error the answer is unfinished, perhaps within a literal.
 pub(super) async fn write(
     source: &Source<'_>,
     item: &FetchItem,
@@ -100,10 +110,7 @@ pub(super) async fn write(
                     fetch.section_literal(item, cut.len() as u64);
                     fetch.out().extend_from_slice(cut);
                 }
-                Err(error) => {
-                    troubles.note(source.uid, error)?;
-                    answer.item(out.buf).section_nil(item);
-                }
+                Err(error) => nil(source, error, item, answer, troubles, out)?,
             }
             return Ok(());
         }
@@ -112,25 +119,37 @@ pub(super) async fn write(
     // The first piece is read before the literal is announced: what cannot be read is better not announced.
     let first = match source.octets(octets.clone()).await {
         Ok(first) => first,
-        Err(error) => {
-            troubles.note(source.uid, error)?;
-            answer.item(out.buf).section_nil(item);
-            return Ok(());
-        }
+        Err(error) => return nil(source, error, item, answer, troubles, out),
     };
     answer.item(out.buf).section_literal(item, octets.end - octets.start);
     let mut at = octets.start + first.len() as u64;
     out.send(&first).await?;
     drop(first);
     while at < octets.end {
-        // What was announced must come; if it cannot, only closing is honest.
-        let piece = match source.octets(at..octets.end).await {
-            Ok(piece) if !piece.is_empty() => piece,
-            Ok(_) => return Err(CommandError::Broken("a message is shorter than its row says".to_owned())),
-            Err(error) => return Err(CommandError::Broken(error.to_string())),
-        };
+        let piece = source.octets(at..octets.end).await?;
+        if piece.is_empty() {
+            return Err(AccountError::Corrupt("a message is shorter than its row says".to_owned()).into());
+        }
         at += piece.len() as u64;
         out.send(&piece).await?;
     }
+    Ok(())
+}
+
+/// An item that cannot be read, not announced yet.
+fn nil(
+    source: &Source<'_>,
+    error: AccountError,
+    item: &FetchItem,
+    answer: &mut Answer,
+    troubles: &mut Troubles,
+    out: &mut Output<'_>,
+) -> Result<()> {
+    // NIL reads like an empty message: rather no answer at all, as long as it can be taken back.
+    if is_damage(&error) && out.holds(answer.start) {
+        return Err(error.into());
+    }
+    troubles.note(source.uid, error)?;
+    answer.item(out.buf).section_nil(item);
     Ok(())
 }
