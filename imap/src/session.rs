@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use posthouse_storage::account::{Account, AccountState, Mailbox};
+use posthouse_storage::directory::Login;
 use tokio::io::AsyncReadExt;
 use tokio_util::sync::CancellationToken;
 
@@ -48,6 +49,7 @@ pub(crate) struct Selected {
 /// Who is logged in.
 pub(crate) struct LoggedIn {
     pub(crate) account: Account,
+    login: Login,
     _place: SessionPlace,
 }
 
@@ -69,6 +71,9 @@ enum Waiting {
     /// The rest of a message.
     Append(Box<Appending>),
 }
+
+/// Said to sessions whose login is no longer good.
+const REVOKED: &str = "The account was changed; log in again";
 
 /// What happens after a frame.
 enum Flow {
@@ -196,6 +201,10 @@ impl Session {
                 }
                 () = tokio::time::sleep(pause) => {
                     if left > pause {
+                        if Box::pin(self.revoked()).await {
+                            self.bye(REVOKED);
+                            return Err(REVOKED);
+                        }
                         write::untagged(&mut self.out, Status::Ok, None, "Still here");
                         self.flush().await.map_err(|_| "connection lost")?;
                     } else {
@@ -210,7 +219,13 @@ impl Session {
     /// In IDLE: tells what changed.
     async fn tell_idle(&mut self) -> std::result::Result<(), &'static str> {
         // Boxed for the same reason as commands are.
-        match Box::pin(self.announce(Manner::FREE)).await {
+        let told = Box::pin(async {
+            if self.revoked().await {
+                return Err(CommandError::Bye(REVOKED));
+            }
+            self.announce(Manner::FREE).await
+        });
+        match told.await {
             Ok(()) => {}
             Err(CommandError::Bye(text)) => {
                 self.bye(text);
@@ -221,6 +236,12 @@ impl Session {
             Err(_) => return Err("connection lost"),
         }
         if self.out.is_empty() { Ok(()) } else { self.flush().await.map_err(|_| "connection lost") }
+    }
+
+    /// True when somebody is logged in who could not log in any more. That it cannot be told ends no session.
+    async fn revoked(&mut self) -> bool {
+        let (State::Authenticated(on) | State::Selected(on, _)) = &self.state else { return false };
+        matches!(self.server.storage.directory.still_valid(&on.login).await, Ok(false))
     }
 
     async fn flush(&mut self) -> std::io::Result<()> {
@@ -264,6 +285,12 @@ impl Session {
     }
 
     async fn frame(&mut self, frame: Frame) -> Result<Flow> {
+        // Also before a message is added whose octets took their time, and at the end of IDLE.
+        let asks =
+            matches!(frame, Frame::Command(_) | Frame::Append { .. } | Frame::AppendEnd { .. } | Frame::IdleDone);
+        if asks && self.revoked().await {
+            return Ok(self.bye(REVOKED));
+        }
         match frame {
             Frame::Command(octets) => match parse_command(&octets, ParseOptions::default()) {
                 Ok(command) => self.command(command).await,

@@ -74,7 +74,7 @@ impl Rehearsal {
             }
             Action::Authenticate(credentials) => {
                 let right = credentials.login == "alice@example.test" && credentials.password == "secret";
-                let login = Login { account: AccountId(1), address: credentials.login };
+                let login = Login { account: AccountId(1), address: credentials.login, mark: 0 };
                 self.session.authenticated(if right { Ok(login) } else { Err(Reply::AuthFailed) });
             }
             Action::Receive => self.text = Some((DataReader::new(), Vec::new())),

@@ -152,7 +152,7 @@ impl Session {
                     Ok(account) => {
                         tracing::Span::current().record("account", login.account.0);
                         events::logged_in(&login.address, mechanism);
-                        self.state = State::Authenticated(LoggedIn { account, _place: place });
+                        self.state = State::Authenticated(LoggedIn { account, login, _place: place });
                         let append_bytes_max = self.server.config.message_bytes_max;
                         self.framer.set_limits(Limits { append_bytes_max, ..Limits::AUTHENTICATED });
                         let capabilities = self.capabilities();

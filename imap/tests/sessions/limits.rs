@@ -196,3 +196,47 @@ async fn a_damaged_message_is_answered_as_far_as_possible() {
     assert!(answer.last().unwrap().contains("NO [SERVERBUG]"), "{text}");
     client.ok("NOOP").await;
 }
+
+#[tokio::test]
+async fn sessions_end_with_what_their_login_stood_on() {
+    let world = World::with(ImapConfig { idle_notify_seconds: 1, ..ImapConfig::default() }, 0).await;
+    let directory = &world.storage.directory;
+    let gone = "* BYE [UNAVAILABLE] The account was changed; log in again";
+    for change in 0..3 {
+        let (mut quiet, mut adding, mut idle, mut waiting) =
+            (world.client().await, world.client().await, world.client().await, world.client().await);
+        idle.ok("SELECT INBOX").await;
+        for client in [&mut idle, &mut waiting] {
+            client.send("i IDLE\r\n").await;
+            assert_eq!(client.line().await, "+ idling");
+        }
+        adding.send("a APPEND INBOX {4}\r\n").await;
+        assert_eq!(adding.line().await, "+ Go on");
+        // A quota has nothing to do with it.
+        directory.account_set_quota(USER, 1_000_000).await.unwrap();
+        quiet.ok("NOOP").await;
+        match change {
+            0 => directory.account_set_password(USER, Some("secret")).await.unwrap(),
+            1 => directory.account_set_enabled(USER, false).await.unwrap(),
+            _ => drop(directory.account_remove(USER).await.unwrap()),
+        }
+        for client in [&mut idle, &mut waiting] {
+            assert_eq!(client.line().await, gone, "at the next sign of life");
+            client.ended().await;
+        }
+        quiet.send("x NOOP\r\n").await;
+        assert_eq!(String::from_utf8(quiet.rest().await).unwrap(), format!("{gone}\r\n"));
+        adding.send("\r\n\r\n\r\n").await;
+        assert_eq!(String::from_utf8(adding.rest().await).unwrap(), format!("{gone}\r\n"));
+        directory.account_set_enabled(USER, true).await.ok();
+    }
+}
+
+#[tokio::test]
+async fn a_directory_that_cannot_be_asked_ends_no_session() {
+    let world = World::new().await;
+    let mut client = world.client().await;
+    world.memory.inject(Operation::Read, Fault::Unavailable);
+    client.ok("NOOP").await;
+    client.ok("NOOP").await;
+}

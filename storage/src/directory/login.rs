@@ -67,6 +67,12 @@ impl Logins {
         *hasher.finalize().as_bytes()
     }
 
+    /// Stands for a stored hash in logins.
+    fn mark(&self, stored: &str) -> u64 {
+        let digest = self.digest(&[b"mark", stored.as_bytes()]);
+        digest[..8].iter().fold(0, |mark, octet| mark << 8 | u64::from(*octet))
+    }
+
     fn remembers(&self, digest: &[u8; 32], now: Instant) -> bool {
         self.checked().get(digest).is_some_and(|until| *until > now)
     }
@@ -149,8 +155,11 @@ impl Inner {
         let usable = row.as_ref().is_some_and(|(row, _)| row.enabled && row.password.is_some());
         let stored = row.as_ref().and_then(|(row, _)| row.password.as_deref()).unwrap_or(&logins.nobody);
         let digest = logins.digest(&[b"checked", name.as_bytes(), password.as_bytes(), stored.as_bytes()]);
+        let mark = logins.mark(stored);
         let welcome = |row: Option<(super::row::AccountRow, &String)>| match row {
-            Some((row, domain)) => Ok(Login { account: AccountId(row.id), address: format!("{}@{domain}", row.local) }),
+            Some((row, domain)) => {
+                Ok(Login { account: AccountId(row.id), address: format!("{}@{domain}", row.local), mark })
+            }
             None => Err(AuthError::Invalid),
         };
         if usable && logins.remembers(&digest, Instant::now()) {
@@ -184,6 +193,22 @@ impl Inner {
         }
         logins.throttle().failed(&by_peer, &by_pair, &by_name, now);
         Err(AuthError::Invalid)
+    }
+
+    pub(super) async fn still_valid(&self, login: &Login) -> Result<bool> {
+        let generation = match self.answers().granted(&login.address, Instant::now()) {
+            Ok(known) => return Ok(known == Some((login.account, login.mark))),
+            Err(generation) => generation,
+        };
+        let address = Address::parse(&login.address)?;
+        let granted = match self.named(&address.domain, &address.key).await? {
+            Some(Named::Account(row)) if row.enabled => {
+                row.password.map(|stored| (AccountId(row.id), self.logins.mark(&stored)))
+            }
+            _ => None,
+        };
+        self.answers().remember_granted(generation, &login.address, granted, Instant::now());
+        Ok(granted == Some((login.account, login.mark)))
     }
 
     #[cfg(test)]

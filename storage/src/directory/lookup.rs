@@ -11,7 +11,7 @@ use crate::wide::Table;
 
 /// Targets one address may stand for, counted along all aliases.
 pub(super) const TARGETS_MAX: usize = 1_000;
-/// Answers remembered, in each of the two maps.
+/// Answers remembered, in each of the three maps.
 const REMEMBERED: usize = 10_000;
 /// How long an answer is trusted: other nodes' changes are seen after this at the latest, this node's at once.
 const TRUST: Duration = Duration::from_secs(10);
@@ -160,7 +160,7 @@ impl Inner {
         Ok(row.map(|row| Named::decode(&row)).transpose()?)
     }
 
-    fn answers(&self) -> std::sync::MutexGuard<'_, Answers> {
+    pub(super) fn answers(&self) -> std::sync::MutexGuard<'_, Answers> {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -170,6 +170,7 @@ impl Inner {
         answers.generation += 1;
         answers.resolved.clear();
         answers.local.clear();
+        answers.granted.clear();
     }
 }
 
@@ -180,7 +181,11 @@ pub(super) struct Answers {
     generation: u64,
     resolved: HashMap<String, (Instant, Resolved)>,
     local: HashMap<String, (Instant, bool)>,
+    /// Who may be logged in under an address, as it was created, and the mark of the password.
+    granted: HashMap<String, (Instant, Granted)>,
 }
+
+type Granted = Option<(AccountId, u64)>;
 
 impl Answers {
     fn resolved(&self, name: &str, now: Instant) -> Result<Resolved, u64> {
@@ -189,6 +194,16 @@ impl Answers {
 
     fn local(&self, domain: &str, now: Instant) -> Result<bool, u64> {
         self.local.get(domain).filter(|(until, _)| *until > now).map(|(_, known)| *known).ok_or(self.generation)
+    }
+
+    pub(super) fn granted(&self, address: &str, now: Instant) -> Result<Granted, u64> {
+        self.granted.get(address).filter(|(until, _)| *until > now).map(|(_, known)| *known).ok_or(self.generation)
+    }
+
+    pub(super) fn remember_granted(&mut self, generation: u64, address: &str, granted: Granted, now: Instant) {
+        self.remember(generation, |answers| {
+            bounded(&mut answers.granted, address.to_owned(), (now + TRUST, granted));
+        });
     }
 
     fn remember(&mut self, generation: u64, insert: impl FnOnce(&mut Self)) {

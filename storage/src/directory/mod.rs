@@ -42,6 +42,8 @@ pub struct Login {
     pub account: AccountId,
     /// Its address, as it was created.
     pub address: String,
+    /// Tells which password it was granted on; for [`Directory::still_valid`] of the same process.
+    pub mark: u64,
 }
 
 /// Why a login failed.
@@ -198,6 +200,13 @@ impl Directory {
     /// Checks a password. `login` is the account's address; aliases do not log in.
     pub async fn authenticate(&self, login: &str, password: &str, peer: IpAddr) -> Result<Login, AuthError> {
         self.inner.authenticate(login, password, peer).await
+    }
+
+    /// True while the account is there, enabled, and has the password the login was granted on: to be asked again by
+    /// whatever a login keeps open. Answered from memory as a rule; changes made here are seen at once, those of other
+    /// nodes after some seconds.
+    pub async fn still_valid(&self, login: &Login) -> Result<bool> {
+        self.inner.still_valid(login).await
     }
 
     /// Adds a domain.

@@ -223,7 +223,7 @@ fn passwords() {
     run(async |directory, store| {
         let (alice, _) = example(&directory).await;
         let login = directory.authenticate("ALICE@example.test", "secret", PEER).await.unwrap();
-        assert_eq!(login, Login { account: alice, address: "Alice@example.test".into() });
+        assert_eq!((login.account, login.address.as_str()), (alice, "Alice@example.test"));
         for (name, password) in [
             ("alice@example.test", "Secret"),
             ("alice@example.test", ""),
@@ -270,6 +270,49 @@ fn a_checked_password_costs_one_read_and_no_hash() {
         }
         assert_eq!(store.counts().gets - before, 100);
         drop(all);
+    });
+}
+
+#[test]
+fn a_login_lasts_until_its_account_changes() {
+    run(async |directory, store| {
+        let (alice, _) = example(&directory).await;
+        let log_in = async |password: &str| directory.authenticate("alice@example.test", password, PEER).await.unwrap();
+        let login = log_in("secret").await;
+        assert!(directory.still_valid(&login).await.unwrap());
+        let before = store.counts();
+        for _ in 0..100 {
+            assert!(directory.still_valid(&login).await.unwrap());
+        }
+        assert_eq!(store.counts(), before, "remembered");
+        // What has nothing to do with it does not end it.
+        directory.account_set_quota("alice@example.test", 9).await.unwrap();
+        directory.account_set_password("bob@example.test", Some("other")).await.unwrap();
+        assert!(directory.still_valid(&login).await.unwrap());
+
+        directory.account_set_enabled("alice@example.test", false).await.unwrap();
+        assert!(!directory.still_valid(&login).await.unwrap());
+        directory.account_set_enabled("alice@example.test", true).await.unwrap();
+        assert!(directory.still_valid(&login).await.unwrap());
+
+        directory.account_set_password("alice@example.test", Some("secret")).await.unwrap();
+        assert!(!directory.still_valid(&login).await.unwrap(), "set anew, though to the same");
+        let login = log_in("secret").await;
+        assert!(directory.still_valid(&login).await.unwrap());
+        directory.account_set_password("alice@example.test", None).await.unwrap();
+        assert!(!directory.still_valid(&login).await.unwrap());
+        directory.account_set_password("alice@example.test", Some("secret")).await.unwrap();
+
+        let login = log_in("secret").await;
+        directory.account_remove("alice@example.test").await.unwrap();
+        assert!(!directory.still_valid(&login).await.unwrap());
+        let again = directory.account_add("Alice@example.test", Some("secret"), 0).await.unwrap();
+        assert_ne!(again, alice);
+        assert!(!directory.still_valid(&login).await.unwrap(), "another account of the same name");
+
+        directory.inner.forget_answers();
+        store.inject(Operation::Read, Fault::Unavailable);
+        assert!(directory.still_valid(&login).await.is_err(), "not known");
     });
 }
 
