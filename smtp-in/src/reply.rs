@@ -80,6 +80,7 @@ replies! {
     AuthFailed => "535 5.7.8 The name or the password is wrong",
     AuthThrottled => "454 4.7.0 Too many failed logins; try again later",
     AuthUnavailable => "454 4.7.0 Logins are not possible right now",
+    LoginEnded => "421 4.7.0 The account was changed; log in again",
     AuthRequired => "530 5.7.0 Log in first",
     NotYourAddress => "553 5.7.1 This sender address is not yours",
     NeedsSmtpUtf8 => "553 5.6.7 A non-ASCII address needs SMTPUTF8",

@@ -496,3 +496,63 @@ async fn hostile_octets() {
     client.say("Subject: honest\r\n\r\n.\r\n", "250 2.0.0").await;
     assert_eq!(world.inbox(world.alice).await.len(), 1);
 }
+
+#[tokio::test]
+async fn who_went_between_rcpt_and_the_dot_gets_nothing() {
+    let world = World::new(SmtpConfig::default()).await;
+    let directory = &world.storage.directory;
+    let mut client = world.hello().await;
+    client.begin(&["bob@example.test"]).await;
+    let mut both = world.hello().await;
+    both.begin(&["alice@example.test", "bob@example.test"]).await;
+    let mut team = world.hello().await;
+    team.begin(&["team@example.test"]).await;
+    let mut lmtp = world.connect(Role::Lmtp);
+    lmtp.expect("220 ").await;
+    lmtp.say("LHLO x\r\n", "250 ").await;
+    lmtp.begin(&["bob@example.test", "alice@example.test"]).await;
+    directory.account_remove("bob@example.test").await.unwrap();
+    client.say("\r\n.\r\n", "550 5.1.1").await;
+    both.say("\r\n.\r\n", "250 ").await;
+    team.say("\r\n.\r\n", "250 ").await;
+    lmtp.say("\r\n.\r\n", "550 5.1.1").await;
+    lmtp.expect("250 ").await;
+    assert_eq!((world.inbox(world.alice).await.len(), world.inbox(world.bob).await.len()), (3, 0));
+    client.begin(&["alice@example.test"]).await;
+    directory.account_set_enabled("alice@example.test", false).await.unwrap();
+    client.say("\r\n.\r\n", "550 5.1.1").await;
+    assert_eq!(world.inbox(world.alice).await.len(), 3);
+}
+
+#[tokio::test]
+async fn a_login_ends_with_what_it_stood_on() {
+    let world = World::new(SmtpConfig::default()).await;
+    let server = Server::new(SmtpConfig::default(), "mx.example.test", world.storage.clone(), None, true);
+    let world = World { server: Arc::new(server), ..world };
+    let log_in = async || {
+        let (near, far) = duplex(4_096);
+        let (server, token) = (world.server.clone(), world.token.clone());
+        let peer = "127.0.0.1".parse().unwrap();
+        world.tracker.spawn(async move { drop(connection(far, peer, Role::Submission, &server, &token).await) });
+        let mut client = Client { stream: near, seen: Vec::new() };
+        client.expect("220 ").await;
+        client.say("EHLO client.test\r\n", "250 ").await;
+        client.say("AUTH PLAIN AGFsaWNlQGV4YW1wbGUudGVzdABzZWNyZXQ=\r\n", "235 ").await;
+        client
+    };
+    let (mut own, mut null, mut text) = (log_in().await, log_in().await, log_in().await);
+    for client in [&mut own, &mut text] {
+        client.say("MAIL FROM:<alice@example.test>\r\n", "250 ").await;
+        client.say("RCPT TO:<bob@example.test>\r\n", "250 ").await;
+        client.say("DATA\r\n", "354 ").await;
+    }
+    own.say("\r\n.\r\n", "250 ").await;
+    world.storage.directory.account_set_password("alice@example.test", Some("other")).await.unwrap();
+    own.say("MAIL FROM:<alice@example.test>\r\n", "421 4.7.0").await;
+    null.say("MAIL FROM:<>\r\n", "421 4.7.0").await;
+    text.say("\r\n.\r\n", "421 4.7.0").await;
+    for client in [&mut own, &mut null, &mut text] {
+        client.expect("<closed>").await;
+    }
+    assert_eq!(world.inbox(world.bob).await.len(), 1);
+}

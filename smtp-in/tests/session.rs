@@ -240,3 +240,16 @@ proptest! {
         however_split(&octets, &sizes);
     }
 }
+
+#[test]
+fn greeting_for_ever_ends_with_a_word() {
+    for (role, hello) in [(Role::Mx, "EHLO x\r\n"), (Role::Mx, "HELO x\r\n"), (Role::Lmtp, "LHLO x\r\n")] {
+        let mut rehearsal = Rehearsal::new(settings(role, SmtpConfig::default()));
+        for _ in 0..200 {
+            rehearsal.feed(hello.as_bytes());
+        }
+        assert!(rehearsal.outcome().closed);
+        let heard = String::from_utf8_lossy(&rehearsal.outcome().output).into_owned();
+        assert!(heard.ends_with("\r\n421 4.7.0 Too many errors; closing\r\n"), "{hello}: {heard}");
+    }
+}

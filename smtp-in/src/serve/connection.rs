@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use posthouse_storage::account::AccountId;
-use posthouse_storage::directory::{AuthError, Login, Resolved};
+use posthouse_storage::directory::{AuthError, DirectoryError, Login, Resolved};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -14,7 +14,7 @@ use super::input::Input;
 use crate::error::{ConnectionError, auth_reply, lookup_reply};
 use crate::events;
 use crate::reply::Reply;
-use crate::session::{Action, Credentials, Role, Session};
+use crate::session::{Action, Address, Credentials, Role, Session};
 
 /// After this long without input a connection gives its buffers back.
 const RESTS_AFTER: Duration = Duration::from_secs(2);
@@ -192,16 +192,11 @@ where
     }
 
     async fn resolve(&mut self) -> Result<Resolved, Reply> {
+        if !self.session.asks_recipient() && self.login_ended().await {
+            return Err(Reply::LoginEnded);
+        }
         let Some(address) = self.session.asked() else { return Ok(Resolved::UnknownUser) };
-        let directory = &self.server.storage.directory;
-        let found = match address.domain() {
-            "" => match self.default_domain().await {
-                Some(domain) => directory.resolve(address.local(), &domain).await,
-                None => return Ok(Resolved::UnknownUser),
-            },
-            domain => directory.resolve(address.local(), domain).await,
-        };
-        let found = found.map_err(|error| {
+        let found = self.look_up(address).await.map_err(|error| {
             events::lookup_failed(self.role, &error);
             lookup_reply(&error)
         })?;
@@ -213,6 +208,23 @@ where
             return Err(reply);
         }
         Ok(found)
+    }
+
+    pub(super) async fn look_up(&self, address: &Address) -> Result<Resolved, DirectoryError> {
+        let directory = &self.server.storage.directory;
+        match address.domain() {
+            "" => match self.default_domain().await {
+                Some(domain) => directory.resolve(address.local(), &domain).await,
+                None => Ok(Resolved::UnknownUser),
+            },
+            domain => directory.resolve(address.local(), domain).await,
+        }
+    }
+
+    /// True when somebody is logged in who could not log in any more. That it cannot be told ends nothing.
+    pub(super) async fn login_ended(&self) -> bool {
+        let Some(login) = self.session.login() else { return false };
+        matches!(self.server.storage.directory.still_valid(login).await, Ok(false))
     }
 
     /// Whose postmaster `<postmaster>` is.

@@ -1,9 +1,11 @@
 //! One message: its text is streamed into storage, then delivered.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use posthouse_storage::account::AccountId;
+use posthouse_storage::directory::Resolved;
 use posthouse_storage::message::{MessageWriter, NewMessage};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
@@ -12,7 +14,7 @@ use super::connection::{Connection, Got};
 use crate::error::{ConnectionError, delivery_reply, spool_reply};
 use crate::events;
 use crate::reply::Reply;
-use crate::session::{Role, Verdict};
+use crate::session::{Recipient, Role, Verdict};
 use crate::wire::data::{DataReader, Piece};
 use crate::wire::trace::{ReceivedFields, TopFields};
 
@@ -72,9 +74,16 @@ where
     }
 
     async fn deliver(&mut self, id: &str, message: NewMessage) {
+        if self.login_ended().await {
+            return self.session.received(Verdict::Refused(Reply::LoginEnded));
+        }
         let Some(envelope) = self.session.receiving() else { return };
         let (size, recipients) = (message.size(), envelope.recipients.len());
-        let accounts = envelope.accounts();
+        let reached = self.still_reached(&envelope.recipients).await;
+        if reached.iter().all(|accounts| accounts.is_empty()) {
+            return self.session.received(Verdict::Refused(Reply::UnknownUser));
+        }
+        let accounts = each_once(&reached);
         // One reply for several recipients: better none of them than some.
         if accounts.len() > 1 && self.role != Role::Lmtp {
             for account in &accounts {
@@ -96,7 +105,9 @@ where
                 Some(reply)
             })
             .collect();
-        if refusals.iter().all(Option::is_none) && refusals.len() == accounts.len() {
+        let lmtp = self.role == Role::Lmtp;
+        let all_reached = !lmtp || reached.iter().all(|accounts| !accounts.is_empty());
+        if all_reached && refusals.iter().all(Option::is_none) && refusals.len() == accounts.len() {
             events::message_accepted(self.role, id, size, recipients, begun.elapsed());
             return self.session.received(Verdict::Delivered { id, failed: &[] });
         }
@@ -105,9 +116,44 @@ where
             // No answer is no promise.
             at.and_then(|at| refusals.get(at).copied()).unwrap_or(Some(Reply::StoreUnavailable))
         };
-        let failed: Vec<Option<Reply>> =
-            envelope.recipients.iter().map(|recipient| recipient.accounts.iter().find_map(of)).collect();
+        let failed = reached.iter().map(|accounts| match accounts.as_slice() {
+            // One reply for all of them is about those that are left.
+            [] => lmtp.then_some(Reply::UnknownUser),
+            accounts => accounts.iter().find_map(of),
+        });
+        let failed: Vec<Option<Reply>> = failed.collect();
         self.session.received(Verdict::Delivered { id, failed: &failed });
+    }
+
+    /// Of each recipient's accounts those that receive for it even now, after the time the text took: an account that
+    /// was removed or disabled takes no more mail. A look-up that fails changes nothing.
+    async fn still_reached(&self, recipients: &[Recipient]) -> Vec<Vec<AccountId>> {
+        let mut reached = Vec::with_capacity(recipients.len());
+        for Recipient { address, accounts } in recipients {
+            reached.push(match self.look_up(address).await {
+                Ok(Resolved::Accounts(now)) if now == *accounts => now,
+                Ok(Resolved::Accounts(now)) => {
+                    accounts.iter().copied().filter(|account| now.contains(account)).collect()
+                }
+                Ok(Resolved::UnknownUser | Resolved::ForeignDomain) => Vec::new(),
+                Err(error) => {
+                    events::lookup_failed(self.role, &error);
+                    accounts.clone()
+                }
+            });
+        }
+        reached
+    }
+}
+
+/// Every account once, in order.
+fn each_once(reached: &[Vec<AccountId>]) -> Vec<AccountId> {
+    match reached {
+        [one] => one.clone(),
+        many => {
+            let mut seen = HashSet::new();
+            many.iter().flatten().copied().filter(|account| seen.insert(*account)).collect()
+        }
     }
 }
 

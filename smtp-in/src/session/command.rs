@@ -41,9 +41,9 @@ impl Session {
         // RFC 5321 §4.1.4: it clears a transaction as RSET does.
         self.state = State::Ready;
         self.hello = Some(Greeted { kind, name: name.into() });
-        self.count_idle();
         if kind == Hello::Helo {
-            return reply::hello(&self.settings.hostname, &mut self.output);
+            reply::hello(&self.settings.hostname, &mut self.output);
+            return self.count_idle();
         }
         let extensions = Extensions {
             size: self.settings.config.message_bytes_max,
@@ -51,6 +51,7 @@ impl Session {
             auth: self.settings.role.is_submission() && self.login.is_none() && self.may_log_in(),
         };
         reply::extensions(&self.settings.hostname, extensions, &mut self.output);
+        self.count_idle();
     }
 
     fn may_log_in(&self) -> bool {
@@ -80,16 +81,20 @@ impl Session {
             smtputf8: params.smtputf8,
             ..Envelope::default()
         };
-        // Without a login the sender is whoever it says; a null sender is nobody's.
-        let known = match (&self.login, &envelope.from) {
-            (Some(login), Some(from)) => from.as_str().eq_ignore_ascii_case(&login.address),
-            _ => true,
-        };
-        if known {
+        // Without a login the sender is whoever it says.
+        if self.login.is_some() {
+            self.state = State::AskingSender(envelope);
+        } else {
             self.state = State::Transaction(envelope);
             self.say(Reply::SenderOk);
-        } else {
-            self.state = State::AskingSender(envelope);
+        }
+    }
+
+    /// A null sender is nobody's, and the login's own address needs no looking up.
+    pub(super) fn is_own(&self, from: Option<&Address>) -> bool {
+        match (&self.login, from) {
+            (Some(login), Some(from)) => from.as_str().eq_ignore_ascii_case(&login.address),
+            _ => true,
         }
     }
 
@@ -97,6 +102,11 @@ impl Session {
     pub(super) fn sender_resolved(&mut self, envelope: Envelope, found: Result<Resolved, Reply>) {
         let account = self.login.as_ref().map(|login| login.account);
         match found {
+            Err(Reply::LoginEnded) => self.close(Reply::LoginEnded),
+            _ if self.is_own(envelope.from.as_ref()) => {
+                self.state = State::Transaction(envelope);
+                self.say(Reply::SenderOk);
+            }
             Ok(Resolved::Accounts(accounts)) if account.is_some_and(|account| accounts.contains(&account)) => {
                 self.state = State::Transaction(envelope);
                 self.say(Reply::SenderOk);
@@ -111,7 +121,7 @@ impl Session {
         let State::Transaction(envelope) = &mut self.state else {
             return self.refuse(Reply::MailFirst);
         };
-        if envelope.recipients.len() >= max {
+        if envelope.accepted >= max {
             // RFC 5321 §4.5.3.1.10. Senders with long lists run over by design; only far too many are an error.
             envelope.overshoot += 1;
             let tolerated = envelope.overshoot <= max;
@@ -144,7 +154,8 @@ impl Session {
                     self.state = State::Transaction(envelope);
                     return self.say(Reply::TooManyRecipients);
                 }
-                // Named twice is accepted once; LMTP counts, so there it is kept.
+                envelope.accepted += 1;
+                // Named twice is delivered once; LMTP counts, so there it is kept.
                 if lmtp || !envelope.recipients.iter().any(|known| known.accounts == accounts) {
                     envelope.recipients.push(Recipient { address, accounts });
                 }

@@ -54,20 +54,8 @@ pub struct Envelope {
     pub smtputf8: bool,
     /// In the order they were accepted. LMTP answers for each; elsewhere no two lead to the same accounts.
     pub recipients: Vec<Recipient>,
+    /// Recipients accepted, also those that were named again.
+    pub(super) accepted: usize,
     /// Recipients refused since there were too many.
     pub(super) overshoot: usize,
-}
-
-impl Envelope {
-    /// Every account once, in order.
-    pub fn accounts(&self) -> Vec<AccountId> {
-        match self.recipients.as_slice() {
-            [one] => one.accounts.clone(),
-            many => {
-                let mut seen = std::collections::HashSet::new();
-                let all = many.iter().flat_map(|recipient| &recipient.accounts);
-                all.copied().filter(|account| seen.insert(*account)).collect()
-            }
-        }
-    }
 }

@@ -95,7 +95,7 @@ pub struct Settings {
 pub enum Action {
     /// Write the output, wait for more input.
     Read,
-    /// Look up [`Session::asked`], then call [`Session::resolved`].
+    /// Look up [`Session::asked`], for a sender after [`Session::login`] was found still valid, then call [`Session::resolved`].
     Resolve,
     /// Check these, then call [`Session::authenticated`].
     Authenticate(Credentials),
@@ -234,10 +234,16 @@ impl Session {
         }
     }
 
-    /// The address to be looked up: local part and domain. The domain is empty for `<postmaster>`.
+    /// Who is logged in.
+    pub fn login(&self) -> Option<&Login> {
+        self.login.as_ref()
+    }
+
+    /// The address to be looked up: local part and domain. The domain is empty for `<postmaster>`. `None` when only
+    /// the login is to be checked.
     pub fn asked(&self) -> Option<&Address> {
         match &self.state {
-            State::AskingSender(envelope) => envelope.from.as_ref(),
+            State::AskingSender(envelope) => envelope.from.as_ref().filter(|from| !self.is_own(Some(from))),
             State::AskingRecipient(_, address) => Some(address),
             _ => None,
         }
@@ -334,6 +340,7 @@ impl Session {
         };
         let lmtp = self.settings.role == Role::Lmtp;
         match verdict {
+            Verdict::Refused(Reply::LoginEnded) => self.close(Reply::LoginEnded),
             Verdict::Refused(reply) => {
                 // RFC 2033 §4.2: one reply for each recipient.
                 for _ in 0..if lmtp { envelope.recipients.len() } else { 1 } {
