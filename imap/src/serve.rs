@@ -90,7 +90,7 @@ impl Drop for SessionPlace {
 }
 
 /// Accepts on `listener` until `token` is cancelled. Connections run in `tracker`; when the token is cancelled they
-/// finish the command in hand, say BYE and end.
+/// finish the command being carried out, say BYE and end.
 pub async fn serve(
     listener: TcpListener,
     role: Role,

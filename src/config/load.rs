@@ -305,7 +305,7 @@ header_bytes_max = 10
                 meaning: How a log line looks on standard error: `text` for people, `json` for machines.
                 example: log_format = "text"
             posthouse.toml:6: `server.grace_seconds` cannot be -1: invalid value: integer `-1`, expected a whole number, 0 or more
-                meaning: Seconds that connections have to finish the command in hand at shutdown; then they are cut.
+                meaning: Seconds that the commands being carried out have to finish at shutdown; then connections are cut.
                 example: grace_seconds = 20
             posthouse.toml:9: `listen.smtp` cannot be ["0.0.0.0"]: not an address with a port, as 0.0.0.0:25 or [::1]:25
                 meaning: Mail from other servers (SMTP, STARTTLS when a certificate is configured).

@@ -20,7 +20,7 @@ pub struct ServerSection {
     pub log: String,
     /// How a log line looks on standard error: `text` for people, `json` for machines.
     pub log_format: LogFormat,
-    /// Seconds that connections have to finish the command in hand at shutdown; then they are cut.
+    /// Seconds that the commands being carried out have to finish at shutdown; then connections are cut.
     pub grace_seconds: u64,
 }
 
