@@ -30,9 +30,12 @@ impl Session {
     }
 
     pub(super) async fn start_tls(&mut self) -> std::result::Result<(), &'static str> {
+        // RFC 3501 §6.2.1: nothing said before TLS counts after it. What came along with STARTTLS was put there by somebody
+        // in between (CVE-2011-0411), or by a client that is wrong: neither is to be talked to.
+        if self.framer.buffered() > 0 {
+            return Err("octets after STARTTLS");
+        }
         self.flush().await.map_err(|_| "connection lost")?;
-        // RFC 3501 §6.2.1: nothing said before TLS counts after it, least of all what came along with STARTTLS.
-        self.framer.discard_buffered();
         self.framer = Framer::new(Limits::UNAUTHENTICATED);
         let Some(tls) = self.server.tls.clone() else { return Err("no certificate") };
         let (placeholder, _) = tokio::io::duplex(1);

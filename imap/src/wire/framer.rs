@@ -257,12 +257,6 @@ impl Framer {
         self.state = State::Sasl;
     }
 
-    /// Before TLS starts: forget what came in plain text (RFC 3501 §6.2.1; the class of CVE-2011-0411).
-    pub fn discard_buffered(&mut self) {
-        self.buffer = BytesMut::new();
-        self.restart();
-    }
-
     /// Octets that are fed and not yet part of a frame.
     pub fn buffered(&self) -> usize {
         self.buffer.len()

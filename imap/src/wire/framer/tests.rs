@@ -204,16 +204,6 @@ fn messages_are_not_gathered() {
 }
 
 #[test]
-fn plain_text_is_forgotten_for_tls() {
-    let mut framer = Framer::new(Limits::UNAUTHENTICATED);
-    framer.feed(b"a STARTTLS\r\nb LOGIN x {4}\r\n");
-    assert!(matches!(framer.next(), Some(Frame::Command(_))));
-    framer.discard_buffered();
-    framer.feed(b"c NOOP\r\n");
-    assert_eq!(framer.next(), Some(Frame::Command(Bytes::from_static(b"c NOOP"))));
-}
-
-#[test]
 fn refused_amid_the_message() {
     let mut framer = Framer::new(limits());
     framer.feed(b"a APPEND x {9+}\r\n123");
