@@ -1,9 +1,11 @@
 //! Composition: opens the store, binds the roles, hands each what it needs, and stops everything in order.
 //!
-//! Shutdown: nothing is accepted any more; sessions finish the command in hand and say goodbye; after the grace they
-//! are cut; the store is closed last. A second signal ends the process at once (nothing acknowledged is lost by it).
+//! Shutdown: nothing is accepted any more; sessions finish the command being carried out and say goodbye (a message in
+//! transfer is refused); after the grace they are cut; the store is closed last. A second signal ends the process at
+//! once (nothing acknowledged is lost by it).
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -157,7 +159,7 @@ impl Server {
         served.start(sockets, &tracker, &token);
         tracker.spawn(admin.serve(Arc::clone(&storage), tracker.clone(), token.clone()));
         tracker.spawn(sweep(Arc::clone(&storage), token.clone()));
-        let mut failed = tracker.spawn(probe(Arc::clone(&storage), token.clone()));
+        let mut failed = tracker.spawn(probe(Arc::clone(&storage), config.server.data_dir.clone(), token.clone()));
         tracing::info!(hostname = config.server.hostname, data = %config.server.data_dir.display(), "serving");
         ready()?;
 
@@ -185,9 +187,10 @@ impl Server {
                 std::process::exit(1);
             }
         }
-        storage.close().await.context("the store did not close")?;
+        let closed = storage.close().await.context("the store did not close");
         tracing::info!("stopped");
-        failure.map_or(Ok(()), Err)
+        // A store that has failed does not close either: the first reason is the one to tell.
+        failure.map_or(closed, Err)
     }
 }
 
@@ -294,18 +297,22 @@ async fn ask(storage: &Storage) -> Result<(), StoreError> {
 }
 
 /// Ends with the failure when the store can no longer be used: the process then stops, and recovers by starting again.
-async fn probe(storage: Arc<Storage>, token: CancellationToken) -> Option<anyhow::Error> {
+async fn probe(storage: Arc<Storage>, data_dir: PathBuf, token: CancellationToken) -> Option<anyhow::Error> {
     while token.run_until_cancelled(tokio::time::sleep(PROBE_EVERY)).await.is_some() {
         match ask(&storage).await {
-            Err(error @ StoreError::Poisoned(_)) => {
-                tracing::error!(%error, "the store has failed; stopping");
-                return Some(anyhow!(error).context("start the server again: it recovers what was acknowledged"));
-            }
+            Err(StoreError::Poisoned(why)) => return Some(store_failed(&why, &data_dir)),
             Err(error) => tracing::warn!(%error, "the store does not answer"),
             Ok(()) => {}
         }
     }
     None
+}
+
+/// What ended the server, and what to do; the store itself has logged the moment.
+fn store_failed(why: &str, data_dir: &Path) -> anyhow::Error {
+    let full = ["os error 28", "os error 122"].iter().any(|code| why.contains(code));
+    let first = if full { format!("free space at {}, then start", data_dir.display()) } else { "start".to_owned() };
+    anyhow!("the store failed and the server stopped: {why}; {first} again: all that was acknowledged is there")
 }
 
 /// Finishes what a crash left, and gives up what nobody needs any more.
@@ -320,5 +327,21 @@ async fn sweep(storage: Arc<Storage>, token: CancellationToken) {
         if token.run_until_cancelled(tokio::time::sleep(SWEEP_EVERY)).await.is_none() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_store_is_told_with_what_to_do() {
+        let (full, data) = (std::io::Error::from_raw_os_error(28), Path::new("/var/lib/posthouse"));
+        assert_eq!(
+            store_failed(&format!("store I/O failed: {full}"), data).to_string(),
+            "the store failed and the server stopped: store I/O failed: No space left on device (os error 28); free \
+             space at /var/lib/posthouse, then start again: all that was acknowledged is there"
+        );
+        assert!(store_failed("store I/O failed: bad disk", data).to_string().contains("bad disk; start again"));
     }
 }
