@@ -87,12 +87,13 @@ pub struct CheckConfig {
 
 /// Which server or data directory a command is about.
 #[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("place").required(true).args(["data", "config"])))]
 pub struct Whereabouts {
     /// The data directory; a server that holds it is asked, else it is opened.
-    #[arg(long, value_name = "DIR", required_unless_present = "config")]
+    #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// The configuration file that names the data directory.
-    #[arg(long, value_name = "FILE", conflicts_with = "data")]
+    #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Answer in JSON.
     #[arg(long)]

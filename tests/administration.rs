@@ -134,6 +134,34 @@ fn a_missing_directory_is_not_made() {
     assert!(!Path::new("/nowhere").exists());
 }
 
+#[test]
+fn domains_and_accounts_may_come_before_the_first_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let (data, file) = (directory.path().join("var/data"), directory.path().join("posthouse.toml"));
+    let text = format!("[server]\nhostname = \"mail.example.org\"\ndata_dir = \"{}\"\n", data.display());
+    std::fs::write(&file, text).unwrap();
+    let at = ["--config", file.to_str().unwrap()];
+    expect(0, &[&["domain", "add", "example.org"][..], &at].concat());
+    assert_eq!(std::fs::metadata(&data).unwrap().permissions().mode() & 0o777, 0o700);
+    expect(0, &[&["account", "add", "ann@example.org", "--generate"][..], &at].concat());
+    assert_eq!(expect(0, &[&["domain", "list"][..], &at].concat()).0, "example.org\n");
+}
+
+#[test]
+fn both_ways_to_name_the_directory_are_told() {
+    let (_, error) = expect(2, &["account", "list"]);
+    assert!(error.contains("--data") && error.contains("--config"), "{error}");
+}
+
+#[test]
+fn somebody_elses_directory_is_not_written_into() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("thesis.txt"), "mine").unwrap();
+    let (_, error) = expect(1, &["domain", "add", "example.org", "--data", directory.path().to_str().unwrap()]);
+    assert!(error.contains("it holds thesis.txt"), "{error}");
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+}
+
 /// Mail, flags, keywords, dates and mailboxes survive a way out and back in, whoever holds the data.
 #[test]
 fn import_and_export_round_trip() {

@@ -48,12 +48,17 @@ impl Admin {
     pub async fn connect(config: StorageConfig) -> anyhow::Result<Self> {
         let data_dir = config.data_dir.clone();
         if !data_dir.is_dir() {
-            bail!("there is no data directory {}; `posthouse serve` makes it", data_dir.display());
+            bail!(
+                "there is no data directory {}; `posthouse serve` makes it, and so does `posthouse domain add` with \
+                 --config",
+                data_dir.display()
+            );
         }
         match connect(&data_dir).await {
             Ok(_) => Ok(Self::Server(Server { data_dir })),
             // Nobody listens: the socket is missing, or was left by a server that was killed.
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+                belongs_to_posthouse(&data_dir)?;
                 Ok(Self::Here(Storage::open(config).await?))
             }
             Err(error) => Err(error).with_context(|| {
@@ -123,6 +128,27 @@ impl Admin {
             Self::Server(_) => Ok(()),
         }
     }
+}
+
+/// Refuses a directory that holds something else's files: a mistyped path must not be written into.
+fn belongs_to_posthouse(data_dir: &Path) -> anyhow::Result<()> {
+    /// What a server that was cut short before it had a store, or a file system of its own, may have left.
+    const HARMLESS: [&str; 3] = ["admin.sock", "spool", "lost+found"];
+    if data_dir.join("store").exists() {
+        return Ok(());
+    }
+    let unread = || format!("cannot read the data directory {}", data_dir.display());
+    for entry in std::fs::read_dir(data_dir).with_context(unread)? {
+        let name = entry.with_context(unread)?.file_name();
+        if !HARMLESS.iter().any(|harmless| name == *harmless) {
+            bail!(
+                "{} is not empty and not a data directory of Posthouse (it holds {}); choose another one",
+                data_dir.display(),
+                name.display()
+            );
+        }
+    }
+    Ok(())
 }
 
 fn bulk(path: &str, argument: &ImportInto, body: Bytes) -> anyhow::Result<Request<Full<Bytes>>> {

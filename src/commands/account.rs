@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use serde_json::json;
 
-use super::{human, password, say, table, with_admin};
+use super::{administer, human, password, say, table};
 use crate::admin::protocol::{Answer, Call};
 use crate::cli::{AccountAction, Whereabouts};
 use crate::failure::Result;
@@ -17,13 +17,13 @@ pub async fn run(action: AccountAction) -> Result<ExitCode> {
             let chosen = password::choose(generate)?;
             let password = chosen.password.clone();
             let call = Call::AccountAdd { address: address.clone(), password, quota_bytes: quota };
-            with_admin(&at, async |admin| admin.call(call).await).await?;
+            administer(&at, async |admin| admin.call(call).await).await?;
             with_password(&at, &address, "added", &chosen)
         }
         AccountAction::SetPassword { address, generate, at } => {
             let chosen = password::choose(generate)?;
             let call = Call::AccountSetPassword { address: address.clone(), password: chosen.password.clone() };
-            with_admin(&at, async |admin| admin.call(call).await).await?;
+            administer(&at, async |admin| admin.call(call).await).await?;
             with_password(&at, &address, "has a new password", &chosen)
         }
         AccountAction::Remove { address, at } => {
@@ -40,7 +40,7 @@ pub async fn run(action: AccountAction) -> Result<ExitCode> {
             done(&at, &address, &what, Call::AccountQuota { address: address.clone(), bytes }).await
         }
         AccountAction::List { at } => {
-            let accounts = with_admin(&at, async |admin| match admin.call(Call::AccountList).await? {
+            let accounts = administer(&at, async |admin| match admin.call(Call::AccountList).await? {
                 Answer::Accounts(accounts) => Ok(accounts),
                 other => bail!("unexpected answer {other:?}"),
             })
@@ -59,7 +59,7 @@ pub async fn run(action: AccountAction) -> Result<ExitCode> {
 }
 
 async fn done(at: &Whereabouts, address: &str, what: &str, call: Call) -> Result<ExitCode> {
-    with_admin(at, async |admin| admin.call(call).await).await?;
+    administer(at, async |admin| admin.call(call).await).await?;
     say(at.json, &json!({ "account": address }), || format!("{address} {what}"))
 }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use serde_json::json;
 
-use super::{say, table, with_admin};
+use super::{administer, say, table};
 use crate::admin::protocol::{Answer, Call};
 use crate::cli::AliasAction;
 use crate::failure::Result;
@@ -15,18 +15,18 @@ pub async fn run(action: AliasAction) -> Result<ExitCode> {
     match action {
         AliasAction::Add { alias, targets, at } => {
             let call = Call::AliasAdd { alias: alias.clone(), targets: targets.clone() };
-            with_admin(&at, async |admin| admin.call(call).await).await?;
+            administer(&at, async |admin| admin.call(call).await).await?;
             say(at.json, &json!({ "alias": alias, "targets": targets }), || {
                 format!("{alias} leads to {}", targets.join(", "))
             })
         }
         AliasAction::Remove { alias, at } => {
             let call = Call::AliasRemove { alias: alias.clone() };
-            with_admin(&at, async |admin| admin.call(call).await).await?;
+            administer(&at, async |admin| admin.call(call).await).await?;
             say(at.json, &json!({ "alias": alias }), || format!("{alias} removed"))
         }
         AliasAction::List { at } => {
-            let aliases = with_admin(&at, async |admin| match admin.call(Call::AliasList).await? {
+            let aliases = administer(&at, async |admin| match admin.call(Call::AliasList).await? {
                 Answer::Aliases(aliases) => Ok(aliases),
                 other => bail!("unexpected answer {other:?}"),
             })

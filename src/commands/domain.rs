@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use serde_json::json;
 
-use super::{say, with_admin};
+use super::{administer, say};
 use crate::admin::protocol::{Answer, Call};
 use crate::cli::DomainAction;
 use crate::failure::Result;
@@ -15,18 +15,18 @@ pub async fn run(action: DomainAction) -> Result<ExitCode> {
     match action {
         DomainAction::Add { domain, at } => {
             let call = Call::DomainAdd { domain: domain.clone() };
-            with_admin(&at, async |admin| admin.call(call).await).await?;
+            administer(&at, async |admin| admin.call(call).await).await?;
             say(at.json, &json!({ "domain": domain }), || {
                 format!("{domain} added; next: posthouse account add NAME@{domain}")
             })
         }
         DomainAction::Remove { domain, at } => {
             let call = Call::DomainRemove { domain: domain.clone() };
-            with_admin(&at, async |admin| admin.call(call).await).await?;
+            administer(&at, async |admin| admin.call(call).await).await?;
             say(at.json, &json!({ "domain": domain }), || format!("{domain} removed"))
         }
         DomainAction::List { at } => {
-            let domains = with_admin(&at, async |admin| match admin.call(Call::DomainList).await? {
+            let domains = administer(&at, async |admin| match admin.call(Call::DomainList).await? {
                 Answer::Domains(domains) => Ok(domains),
                 other => bail!("unexpected answer {other:?}"),
             })

@@ -138,9 +138,16 @@ async fn send(
     bar: &ProgressBar,
 ) -> anyhow::Result<()> {
     let into = ImportInto { account: arguments.account.clone(), mailbox: batch.mailbox };
-    let outcomes = admin.import(&into, batch.messages).await.with_context(|| {
-        format!("{} messages were imported before this; continue with --skip {}", tally.imported, tally.seen)
-    })?;
+    let outcomes = match admin.import(&into, batch.messages).await {
+        Ok(outcomes) => outcomes,
+        // There is nothing to continue.
+        Err(error) if tally.imported == 0 => return Err(error),
+        Err(error) => {
+            let (imported, seen) = (tally.imported, tally.seen);
+            let hint = format!("{imported} messages were imported before this; continue with --skip {seen}");
+            return Err(error.context(hint));
+        }
+    };
     for (place, outcome) in batch.places.iter().zip(outcomes) {
         match outcome {
             Ok(_) => {

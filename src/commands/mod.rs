@@ -72,6 +72,19 @@ where
     Ok(done)
 }
 
+/// The same for what may come before the first `serve`: makes the data directory that a configuration names. One named
+/// on the command line may be mistyped and must be there.
+async fn administer<T, F, Fut>(at: &Whereabouts, work: F) -> Result<T>
+where
+    F: FnOnce(std::sync::Arc<Admin>) -> Fut,
+    Fut: Future<Output = anyhow::Result<T>>,
+{
+    if at.config.is_some() {
+        serve::private_directory(&storage_config(at)?.data_dir)?;
+    }
+    with_admin(at, work).await
+}
+
 /// Prints the answer as one line of JSON, or as the text given.
 fn say(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<ExitCode> {
     if json {

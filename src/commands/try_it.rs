@@ -96,7 +96,10 @@ pub fn run(arguments: Try) -> Result<ExitCode> {
     }
     match served {
         Err(error) if error.to_string().starts_with("cannot listen") => {
-            Err(error.context("choose eight free ports with --ports-from PORT").into())
+            // There is no configuration file here to change.
+            let text = error.to_string();
+            let (what, _) = text.split_once("change `listen.").unwrap_or((&text, ""));
+            Err(anyhow::anyhow!("{what}move all ports with `--ports-from N`").into())
         }
         other => Ok(other.map(|()| ExitCode::SUCCESS)?),
     }
