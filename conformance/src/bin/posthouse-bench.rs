@@ -78,7 +78,7 @@ fn make_accounts(data: &Path) -> Result<()> {
     };
     posthouse(&["domain", "add", "bench.test"], "")?;
     for n in 0..USERS {
-        posthouse(&["account", "add", &user(n), "--password-stdin"], &format!("{PASSWORD}\n"))?;
+        posthouse(&["account", "add", &user(n)], &format!("{PASSWORD}\n"))?;
     }
     Ok(())
 }
