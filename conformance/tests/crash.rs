@@ -3,6 +3,9 @@
 //! 20 SMTP connections deliver and 5 IMAP sessions append, flag, move and expunge while the server is killed at a
 //! random moment, restarted over the same data, and everything acknowledged so far is checked.
 
+#![expect(clippy::unwrap_used, reason = "a lock is only poisoned when another thread failed the test already")]
+#![expect(clippy::type_complexity, reason = "what was seen, per account and mailbox, is used in one place")]
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -16,7 +16,7 @@ fn idle(connections: u64) -> Result<u64> {
     let open = |n: u64| -> Result<TcpStream> {
         let mut socket = TcpStream::connect(server.imap())?;
         socket.set_read_timeout(Some(Duration::from_secs(30)))?;
-        let user = if n % 2 == 0 { ALICE } else { BOB };
+        let user = if n.is_multiple_of(2) { ALICE } else { BOB };
         socket.write_all(format!("a LOGIN {user} \"{PASSWORD}\"\r\nb SELECT INBOX\r\nc IDLE\r\n").as_bytes())?;
         let mut seen = Vec::new();
         let mut piece = [0; 2048];
