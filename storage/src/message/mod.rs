@@ -58,7 +58,7 @@ pub struct Part {
     pub header: Range<u64>,
     /// This entity's body as it is encoded, without the CRLF that belongs to the next boundary.
     pub body: Range<u64>,
-    /// Lines in the body (CRLF or bare LF ended, a last unended one counts), as Dovecot counts them.
+    /// Line ends (CRLF or bare LF) in the body, as Dovecot counts them: a last line without one does not count.
     pub lines: u32,
     /// Type, lower case ("text").
     pub media_type: Vec<u8>,
