@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::http::uri::Authority;
+use hyper::{Method, Request, Response, StatusCode, Version};
 
 use crate::error::Problem;
 use crate::events;
@@ -61,12 +62,29 @@ type Routed = (&'static str, Response<Full<Bytes>>);
 /// Answers one request. Modules are asked in turn; each answers for its own paths.
 pub async fn route<B>(app: &App, request: Request<B>) -> Response<Full<Bytes>> {
     let started = Instant::now();
-    let (name, response) = match operations(app, &request).await {
-        Some(routed) => routed,
-        None => ("none", Problem::NotFound.response()),
+    let (name, response) = if !names_its_host(&request) {
+        ("none", Problem::Host.response())
+    } else if let Some(routed) = operations(app, &request).await {
+        routed
+    } else {
+        ("none", Problem::NotFound.response())
     };
     events::answered(name, response.status().as_u16(), started.elapsed());
     response
+}
+
+/// RFC 9112 §3.2: exactly one Host field, which may be empty; HTTP/1.0 may leave it out. Whatever stands in the way may
+/// have taken another one of several for true, so they are never chosen from.
+fn names_its_host<B>(request: &Request<B>) -> bool {
+    let mut hosts = request.headers().get_all(HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (Some(host), None) => {
+            let (host, valid) = (host.as_bytes(), |_: Authority| true);
+            host.is_empty() || (!host.contains(&b'@') && host.try_into().is_ok_and(valid))
+        }
+        (None, _) => request.version() < Version::HTTP_11,
+        (Some(_), Some(_)) => false,
+    }
 }
 
 /// `/metrics`, `/healthz`, `/readyz`; `None` when the path is not one of them.

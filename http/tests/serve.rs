@@ -124,6 +124,87 @@ async fn garbage_and_oversized_headers_are_answered_and_closed() {
 }
 
 #[tokio::test]
+async fn a_request_names_its_host_once() {
+    let front = start(HttpConfig::default()).await;
+    let cases = [
+        ("GET /healthz HTTP/1.1", "Host: mail.example.org\r\n", 200),
+        ("GET /healthz HTTP/1.1", "hOST: mail.example.org:2080\r\n", 200),
+        ("GET /healthz HTTP/1.1", "Host: [::1]:2080\r\n", 200),
+        ("GET /healthz HTTP/1.1", "Host:\r\n", 200),
+        ("GET http://x/healthz HTTP/1.1", "Host: x\r\n", 200),
+        ("GET /healthz HTTP/1.0", "", 200),
+        ("GET /healthz HTTP/1.1", "", 400),
+        ("GET http://x/healthz HTTP/1.1", "", 400),
+        ("HEAD /nothing HTTP/1.1", "", 400),
+        ("GET /healthz HTTP/1.1", "Host: x\r\nHost: x\r\n", 400),
+        ("GET /healthz HTTP/1.1", "Host: x\r\nAccept: */*\r\nhost: y\r\n", 400),
+        ("GET /healthz HTTP/1.0", "Host: x\r\nHost: y\r\n", 400),
+        ("GET /healthz HTTP/1.1", "Host: x y\r\n", 400),
+        ("GET /healthz HTTP/1.1", "Host: x, y\r\n", 400),
+        ("GET /healthz HTTP/1.1", "Host: someone@x\r\n", 400),
+        ("GET /healthz HTTP/1.1", "Host: x/healthz\r\n", 400),
+        ("GET /healthz HTTP/1.1", "Host: \u{fc}\r\n", 400),
+    ];
+    for (line, fields, status) in cases {
+        let close = if status == 200 { "Connection: close\r\n" } else { "" };
+        // A refused request is the connection's last, whatever follows it.
+        let behind = if status == 200 { "" } else { "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" };
+        let answer = exchange(front.address, format!("{line}\r\n{fields}{close}\r\n{behind}").as_bytes()).await;
+        assert_eq!(answer.matches("HTTP/1.").count(), 1, "{line} {fields:?}: {answer}");
+        assert_eq!(&answer[9..12], status.to_string(), "{line} {fields:?}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn the_size_of_a_header_is_limited() {
+    let front = start(HttpConfig { header_bytes_max: 8192, headers_max: 10, ..HttpConfig::default() }).await;
+    let with = |fields: &str| format!("GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{fields}\r\n");
+    let cases = [
+        ("as large as may be", with(&format!("X: {}\r\n", "a".repeat(7_900))), "200"),
+        ("as many as may be", with(&"X: a\r\n".repeat(8)), "200"),
+        ("one field too large", with(&format!("X: {}\r\n", "a".repeat(9_000))), "431"),
+        ("too large together", with(&format!("X: {}\r\n", "a".repeat(2_000)).repeat(6)), "431"),
+        ("too many", with(&"X: a\r\n".repeat(9)), "431"),
+        ("no end", with(&"X: a\r\n".repeat(20_000)), "431"),
+    ];
+    for (name, request, status) in cases {
+        let answer = exchange(front.address, request.as_bytes()).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{name}: {answer}");
+    }
+}
+
+/// Octets that come one by one do not move the limit on: it is for the header as a whole, on the first request as on
+/// a later one of a connection that is kept open.
+#[tokio::test]
+async fn a_header_that_trickles_in_is_cut() {
+    let front = start(HttpConfig { header_timeout_seconds: 1, ..HttpConfig::default() }).await;
+    let trickle = async |before: &'static [u8]| {
+        let started = Instant::now();
+        let stream = TcpStream::connect(front.address).await.unwrap();
+        let (mut reader, mut writer) = stream.into_split();
+        writer.write_all(before).await.unwrap();
+        writer.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: ").await.unwrap();
+        let writing = async {
+            while writer.write_all(b"a").await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let mut answer = Vec::new();
+        let reading = async { drop(reader.read_to_end(&mut answer).await) };
+        tokio::time::timeout(Duration::from_secs(10), async {
+            tokio::select! { () = writing => {}, () = reading => {} }
+        })
+        .await
+        .expect("it is cut");
+        let took = started.elapsed();
+        assert!(took < Duration::from_secs(5), "cut after {took:?}");
+    };
+    tokio::join!(trickle(b""), trickle(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"));
+    let close = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    assert!(exchange(front.address, close).await.starts_with("HTTP/1.1 200"));
+}
+
+#[tokio::test]
 async fn a_request_body_is_not_read() {
     let front = start(HttpConfig::default()).await;
     let answer =
