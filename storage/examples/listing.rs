@@ -2,8 +2,9 @@
 //!
 //! `cargo run --release --ignore-rust-version -p posthouse-storage --example listing -- DIR 1000 1000000`
 //!
-//! For each size: fills an account, closes, and then ten times opens the store anew, opens the account, and reads what a
-//! client shows first: the counts and the rows of the newest twenty. The engine's own opening is timed apart.
+//! For each size: fills an account (unless the directory holds it already), closes, and then ten times opens the store
+//! anew, opens the account, and reads what a client shows first: the counts and the rows of the newest twenty. The
+//! engine's own opening is timed apart, and so are the three steps: the account's state, the newest chunk, the rows.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,7 +33,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             let storage = Storage::open(config(&dir)).await?;
             let account = storage.accounts.open(id).await?;
             let inbox = account.current().by_name("INBOX").ok_or("no inbox")?.id;
-            for first in (0..size).step_by(BATCH) {
+            let held = account.current().used.messages as usize;
+            for first in (held..size).step_by(BATCH) {
                 let items: Vec<_> = (first..size.min(first + BATCH))
                     .map(|n| AppendItem {
                         message: Arc::new(NewMessage::from_octets(format!(
@@ -50,7 +52,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             storage.close().await?;
         }
         println!("{size} messages: filled in {:.1} s", started.elapsed().as_secs_f64());
-        let (mut opening, mut listing) = (Vec::new(), Vec::new());
+        let (mut opening, mut listing, mut steps) = (Vec::new(), Vec::new(), [const { Vec::new() }; 3]);
         for _ in 0..10 {
             let started = Instant::now();
             let storage = Storage::open(config(&dir)).await?;
@@ -59,6 +61,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             let account = storage.accounts.open(id).await?;
             let state = account.refresh().await?;
             let inbox = state.by_name("INBOX").ok_or("no inbox")?;
+            steps[0].push(started.elapsed());
             let mut emails = Vec::new();
             for slot in inbox.slots.iter().rev() {
                 let chunk = account.chunk(slot).await?;
@@ -67,7 +70,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
                     break;
                 }
             }
+            steps[1].push(started.elapsed() - steps[0][steps[0].len() - 1]);
+            let before = started.elapsed();
             let rows = account.rows(&emails).await?;
+            steps[2].push(started.elapsed() - before);
             assert!(
                 rows.iter().filter(|row| row.is_some()).count() == 20.min(size)
                     && inbox.counts.messages as usize == size
@@ -82,8 +88,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         };
         let listed = median(&mut listing);
         println!(
-            "{size} messages: engine opened in {:?}, then account and newest 20 in {listed:?}",
-            median(&mut opening)
+            "{size} messages: engine opened in {:?}, then account and newest 20 in {listed:?} (state {:?}, chunk {:?}, rows {:?})",
+            median(&mut opening),
+            median(&mut steps[0]),
+            median(&mut steps[1]),
+            median(&mut steps[2])
         );
         medians.push(listed);
     }

@@ -46,6 +46,11 @@ impl Journal {
         self.0.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Leaves little of its journal to be read by whoever opens it next.
+    pub(super) async fn settle(&self) -> Result<(), AccountError> {
+        self.0.group.settle().await.map_err(stored)
+    }
+
     pub(super) fn noted_hour(&self) -> &AtomicU32 {
         &self.0.noted_hour
     }
@@ -153,6 +158,11 @@ impl Journals {
             Ok::<_, StoreError>(Journal(Arc::new(open)))
         });
         opened.await.cloned().map_err(stored)
+    }
+
+    /// The journals in memory now.
+    pub(super) fn all(&self) -> Vec<Journal> {
+        self.registry().accounts.values().filter_map(|kept| kept.journal.get().cloned()).collect()
     }
 
     /// The accounts in memory now.

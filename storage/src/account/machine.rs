@@ -10,7 +10,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::change::Change;
 use super::checkpoint::{decode_chunk, encode_chunk};
-use super::slot::Residency;
+use super::slot::{ChunkKey, Residency};
 use super::state::Missing;
 use super::{AccountId, AccountState, Chunk, Slot};
 use crate::group::{Checkpoint, Halt, Machine, Seq};
@@ -25,8 +25,8 @@ pub(super) struct AccountMachine {
     id: AccountId,
     chunk_max: usize,
     residency: Arc<Residency>,
-    /// Keys of the chunks that the last checkpoint known here refers to.
-    stored: Mutex<HashSet<Bytes>>,
+    /// The chunks that the last checkpoint known here refers to.
+    stored: Mutex<Vec<ChunkKey>>,
     /// What was loaded for the change being decided: it stays in memory until that is done, however small the budget.
     held: Mutex<Vec<Weak<Slot>>>,
     /// Since the last load a change was applied.
@@ -86,7 +86,7 @@ impl AccountMachine {
         Ok(slot.fill(Arc::new(chunk)))
     }
 
-    fn stored(&self) -> std::sync::MutexGuard<'_, HashSet<Bytes>> {
+    fn stored(&self) -> std::sync::MutexGuard<'_, Vec<ChunkKey>> {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -96,7 +96,7 @@ pub(super) fn partition(id: AccountId) -> Bytes {
     Bytes::copy_from_slice(&[b"a".as_slice(), &id.0.to_be_bytes()].concat())
 }
 
-fn keys(state: &AccountState, at: Seq) -> HashSet<Bytes> {
+fn keys(state: &AccountState, at: Seq) -> Vec<ChunkKey> {
     state.slots().map(|slot| slot.key(slot.stored().unwrap_or(at))).collect()
 }
 
@@ -129,9 +129,9 @@ impl Machine for AccountMachine {
     }
 
     fn checkpoint(&self, state: &Self::State, at: Seq) -> Checkpoint {
-        let now = keys(state, at);
-        let chunk = |slot: &Arc<Slot>| slot.dirty().map(|chunk| (slot.key(at), encode_chunk(&chunk).into()));
-        let superseded = self.stored().difference(&now).cloned().collect();
+        let now: HashSet<ChunkKey> = keys(state, at).into_iter().collect();
+        let chunk = |slot: &Arc<Slot>| slot.dirty().map(|chunk| (Bytes::copy_from_slice(&slot.key(at)), encode_chunk(&chunk).into()));
+        let superseded = self.stored().iter().filter(|key| !now.contains(*key)).map(|key| Bytes::copy_from_slice(key)).collect();
         Checkpoint { root: state.encode_root(at), chunks: state.slots().filter_map(chunk).collect(), superseded }
     }
 

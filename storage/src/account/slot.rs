@@ -7,8 +7,6 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Weak};
 
-use bytes::Bytes;
-
 use super::{Chunk, Counts, Entry, MailboxId, Uid};
 use crate::group::Seq;
 
@@ -23,6 +21,9 @@ pub struct Slot {
     pub(super) counts: Counts,
     cell: Mutex<Cell>,
 }
+
+/// Key of a stored chunk in its account's partition.
+pub(super) type ChunkKey = [u8; 16];
 
 #[derive(Debug, Clone, Default)]
 struct Cell {
@@ -146,12 +147,12 @@ impl Slot {
 
     /// Key of its stored chunk: the checkpoint's number, the mailbox, the first uid. The same on every node that stores
     /// the state of that number, and so is what is under it.
-    pub(super) fn key(&self, stored: Seq) -> Bytes {
-        let mut key = Vec::with_capacity(16);
-        key.extend_from_slice(&stored.to_be_bytes());
-        key.extend_from_slice(&self.home.0.to_be_bytes());
-        key.extend_from_slice(&self.first.get().to_be_bytes());
-        key.into()
+    pub(super) fn key(&self, stored: Seq) -> ChunkKey {
+        let mut key = [0; 16];
+        key[..8].copy_from_slice(&stored.to_be_bytes());
+        key[8..12].copy_from_slice(&self.home.0.to_be_bytes());
+        key[12..].copy_from_slice(&self.first.get().to_be_bytes());
+        key
     }
 
     /// Forgets the entries if they can be loaded again and were not looked at lately. `None` if it may be asked again

@@ -68,7 +68,7 @@ impl Bench {
 
     fn chunk(&self, slot: &Arc<Slot>) -> Arc<Chunk> {
         slot.resident().unwrap_or_else(|| {
-            let bytes = &self.chunks[&slot.key(slot.stored().unwrap())];
+            let bytes = &self.chunks[&slot.key(slot.stored().unwrap())[..]];
             slot.fill(Arc::new(decode_chunk(bytes).unwrap()))
         })
     }

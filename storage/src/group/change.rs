@@ -78,6 +78,15 @@ impl From<StoreError> for Failure {
     }
 }
 
+impl From<Failure> for StoreError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Store(error) => again(&error),
+            Failure::Unknown => Self::Unavailable("the outcome is not known".to_owned()),
+        }
+    }
+}
+
 /// A change that waits, its types forgotten.
 pub(super) trait Waiting<M: Machine>: Send {
     fn decide(&mut self, draft: &mut Draft<'_, M>) -> Result<(), Undecided<M::Missing>>;

@@ -26,6 +26,9 @@ const SWEEP_ROWS: usize = 64;
 /// Steps of sweeping after one checkpoint; what is left after that stays behind as unread rows.
 const SWEEP_STEPS: usize = 16;
 
+/// A journal shorter than this part of what makes a checkpoint due is left as it is when the group is settled.
+const SHORT_JOURNAL: usize = 64;
+
 /// The next checkpoint.
 pub(super) enum Attempt<M: Machine> {
     None,
@@ -156,6 +159,53 @@ impl<M: Machine> Group<M> {
         Ok(Ready { pointer, state, superseded, based_on, bytes_before })
     }
 
+    /// Waits for the checkpoint that is being written, or for one begun now.
+    async fn written(self: &Arc<Self>, head: &mut Head<M>) -> Result<(), StoreError> {
+        if !matches!(head.attempt, Attempt::Writing(_)) {
+            self.begin(head).await?;
+        }
+        if let Attempt::Writing(written) = &mut head.attempt {
+            head.attempt = match written.await {
+                Ok(ready) => Attempt::Ready(Box::new(ready)),
+                Err(_) => Attempt::None,
+            };
+        }
+        Ok(())
+    }
+
+    /// Writes a checkpoint and makes it the newest by a commit of its own, so that whoever opens the group next reads
+    /// no journal. Nothing is done when that would be short anyway. For closing: while changes come, they take
+    /// checkpoints along.
+    ///
+    /// # Errors
+    ///
+    /// What the store says; the group is as good as before.
+    pub async fn settle(self: &Arc<Self>) -> Result<(), StoreError> {
+        let mut head = self.head.lock().await;
+        for conflict in 0..=self.config.tries {
+            if conflict > 1 {
+                (self.config.pause)(conflict - 1).await;
+            }
+            self.settle_doubt(&mut head).await?;
+            if self.current().seq == head.covered() || head.bytes_since < self.config.checkpoint_bytes / SHORT_JOURNAL {
+                return Ok(());
+            }
+            // Up to two: one that was begun before the last change, and one of now.
+            for _ in 0..2 {
+                if self.ready(&mut head).is_none_or(|ready| ready.pointer.at < self.current().seq) {
+                    self.written(&mut head).await?;
+                }
+            }
+            self.make_room(&mut head).await?;
+            // Only now: the state may have been restored from another node's checkpoint meanwhile.
+            let base = self.current();
+            if self.record(&mut head, &base, base.state.clone(), Vec::new(), Batch::default()).await?.is_some() {
+                return Ok(());
+            }
+        }
+        Err(StoreError::Unavailable("too many conflicting writers".to_owned()))
+    }
+
     /// Makes sure that the slot of `seq` may be overwritten once the next commit is applied.
     pub(super) async fn make_room(self: &Arc<Self>, head: &mut Head<M>) -> Result<(), StoreError> {
         #[cfg(test)]
@@ -173,15 +223,7 @@ impl<M: Machine> Group<M> {
             {
                 return Ok(());
             }
-            if !matches!(head.attempt, Attempt::Writing(_)) {
-                self.begin(head).await?;
-            }
-            if let Attempt::Writing(written) = &mut head.attempt {
-                head.attempt = match written.await {
-                    Ok(ready) => Attempt::Ready(Box::new(ready)),
-                    Err(_) => Attempt::None,
-                };
-            }
+            self.written(head).await?;
         }
         match self.ready(head) {
             Some(ready) if covers(ready.pointer.at, self.current().seq + 1) => Ok(()),

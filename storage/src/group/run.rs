@@ -44,7 +44,7 @@ pub struct Group<M: Machine> {
     published: ArcSwap<Published<M::State>>,
     watch: watch::Sender<Seq>,
     queue: Mutex<Queue<M>>,
-    head: tokio::sync::Mutex<Head<M>>,
+    pub(super) head: tokio::sync::Mutex<Head<M>>,
     /// A task writes a checkpoint.
     pub(super) writing: AtomicBool,
 }
@@ -238,7 +238,6 @@ impl<M: Machine> Group<M> {
             self.settle_doubt(head).await?;
             self.make_room(head).await?;
             let base = self.current();
-            let seq = base.seq + 1;
             let (state, entries) = self.decide(&base, round).await?;
             let certain =
                 !entries.is_empty() && !round.iter().any(|queued| matches!(queued.decided, Decided::Failed(_)));
@@ -253,43 +252,60 @@ impl<M: Machine> Group<M> {
             if entries.is_empty() {
                 return Ok(base.seq);
             }
-            let pointer = self.ready(head).map(|ready| ready.pointer.clone());
-            let record = Record { seq, id: commit_id(), pointer, entries };
             let mut first = Batch::default();
             for queued in round.iter().filter(|queued| matches!(queued.decided, Decided::Recorded)) {
                 first.writes.extend(queued.first.writes.iter().cloned());
             }
-            let mut writes = vec![(journal::slot_key(seq, self.config.ring), Some(record.to_bytes()))];
-            if let Some(pointer) = &record.pointer {
-                writes.push((Bytes::from_static(journal::POINTER), Some(pointer.to_bytes())));
-            }
-            let (table, partition) = (Table::Head, self.partition.clone());
-            let commit = Commit { table, partition, expected: base.seq, id: record.id, writes, first };
             #[cfg(test)]
             if self.is(Mutation::AckBeforeDurable) {
-                round.drain(..).for_each(|queued| queued.settle(Ending::Durable(seq)));
+                round.drain(..).for_each(|queued| queued.settle(Ending::Durable(base.seq + 1)));
             }
-            match self.commit(head, commit).await? {
-                Settled::Applied => {
-                    head.bytes_since += record.size();
-                    if let Some(pointer) = &record.pointer {
-                        self.moved(head, pointer);
-                    }
-                    self.publish(seq, state);
-                    return Ok(seq);
-                }
-                Settled::Conflict(version) => {
-                    metrics::counter!("posthouse_group_conflicts_total").increment(1);
-                    #[cfg(test)]
-                    if self.is(Mutation::SkipCatchUp) {
-                        self.publish(version.max(base.seq), base.state.clone());
-                        continue;
-                    }
-                    self.catch_up(head, version).await?;
-                }
+            if let Some(seq) = self.record(head, &base, state, entries, first).await? {
+                return Ok(seq);
             }
         }
         Err(StoreError::Unavailable("too many conflicting writers".to_owned()).into())
+    }
+
+    /// Commits one record after `base`, along with the checkpoint that is ready, and publishes `state`: its number.
+    /// `None` after a conflict; the state here is caught up then.
+    pub(super) async fn record(
+        self: &Arc<Self>,
+        head: &mut Head<M>,
+        base: &Published<M::State>,
+        state: M::State,
+        entries: Vec<Bytes>,
+        first: Batch,
+    ) -> Result<Option<Seq>, Failure> {
+        let seq = base.seq + 1;
+        let pointer = self.ready(head).map(|ready| ready.pointer.clone());
+        let record = Record { seq, id: commit_id(), pointer, entries };
+        let mut writes = vec![(journal::slot_key(seq, self.config.ring), Some(record.to_bytes()))];
+        if let Some(pointer) = &record.pointer {
+            writes.push((Bytes::from_static(journal::POINTER), Some(pointer.to_bytes())));
+        }
+        let (table, partition) = (Table::Head, self.partition.clone());
+        let commit = Commit { table, partition, expected: base.seq, id: record.id, writes, first };
+        match self.commit(head, commit).await? {
+            Settled::Applied => {
+                head.bytes_since += record.size();
+                if let Some(pointer) = &record.pointer {
+                    self.moved(head, pointer);
+                }
+                self.publish(seq, state);
+                Ok(Some(seq))
+            }
+            Settled::Conflict(version) => {
+                metrics::counter!("posthouse_group_conflicts_total").increment(1);
+                #[cfg(test)]
+                if self.is(Mutation::SkipCatchUp) {
+                    self.publish(version.max(base.seq), base.state.clone());
+                    return Ok(None);
+                }
+                self.catch_up(head, version).await?;
+                Ok(None)
+            }
+        }
     }
 
     /// Runs every closure over the state, in order. What would make the entry too large goes back into the queue.

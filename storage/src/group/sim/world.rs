@@ -249,7 +249,8 @@ impl World {
             }
             76..80 => self.watch(at, &group).await?,
             80..92 => self.follow(at, &group, false).await?,
-            92..94 => {
+            92 => self.settle(&group),
+            93 => {
                 // A client goes away: what it asked for may be carried out or not.
                 if let Some(task) = self.tasks.last() {
                     task.abort();
@@ -347,6 +348,16 @@ impl World {
             Ok(_) => Ok(()),
             Err(error) => harmless("refresh", &error),
         }
+    }
+
+    /// A node is about to close.
+    fn settle(&mut self, group: &Arc<Group<Toy>>) {
+        let (group, book) = (group.clone(), self.book.clone());
+        self.tasks.push(tokio::spawn(async move {
+            if let Err(what) = group.settle().await.or_else(|error| harmless("settle", &error)) {
+                book.lock().unwrap().violated(what);
+            }
+        }));
     }
 
     async fn watch(&mut self, at: usize, group: &Arc<Group<Toy>>) -> Result<(), String> {
