@@ -63,7 +63,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             let inbox = state.by_name("INBOX").ok_or("no inbox")?;
             steps[0].push(started.elapsed());
             let mut emails = Vec::new();
-            for slot in inbox.slots.iter().rev() {
+            for slot in inbox.slots.newest_first() {
                 let chunk = account.chunk(slot).await?;
                 emails.extend(chunk.entries.iter().rev().map(|entry| entry.email).take(20 - emails.len()));
                 if emails.len() == 20 {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::change::{Change, NewMailbox};
 use super::state::{Applied, DELIVERIES_MAX, Delivered, Needed, corrupt};
-use super::{AccountState, Counts, Entry, FlagChange, Flags, Mailbox, MailboxId, Role, Slot, Uid, UidSet};
+use super::{AccountState, Counts, Entry, FlagChange, Flags, Mailbox, MailboxId, Role, Slot, Slots, Uid, UidSet};
 use crate::group::Seq;
 
 impl AccountState {
@@ -286,7 +286,7 @@ impl AccountState {
         let (first, last) = (joined[0].first, joined[joined.len() - 1].last);
         joined.iter().for_each(|slot| slot.replace());
         let mailbox = self.mailbox_mut(id)?;
-        Arc::make_mut(&mut mailbox.slots).splice(from..upto, [Arc::new(Slot::new(id, first, last, entries))]);
+        Slots::edit(&mut mailbox.slots).splice(from..upto, [Arc::new(Slot::new(id, first, last, entries))]);
         Ok(())
     }
 }

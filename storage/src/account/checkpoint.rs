@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::change::{DeliveryId, role_number, role_of};
 use super::codec::{Read, Reader, put_bytes, put_delta, put_strings, put_varint};
 use super::state::{Delivered, Grave};
-use super::{AccountState, Chunk, Counts, Entry, Flags, Mailbox, MailboxId, Slot, Uid};
+use super::{AccountState, Chunk, Counts, Entry, Flags, Mailbox, MailboxId, Slot, Slots, Uid};
 use crate::group::Seq;
 use crate::message::{EmailId, ThreadId};
 
@@ -59,7 +59,7 @@ pub(super) fn decode_chunk(bytes: &[u8]) -> Read<Chunk> {
 }
 
 /// A slot stored by the root's own checkpoint, `at`, or one before it.
-fn put_slot(out: &mut Vec<u8>, slot: &Slot, at: Seq) {
+pub(super) fn put_slot(out: &mut Vec<u8>, slot: &Slot, at: Seq) {
     put_varint(out, slot.home.0.into());
     put_varint(out, slot.first.get().into());
     put_varint(out, (slot.last.get() - slot.first.get()).into());
@@ -70,7 +70,7 @@ fn put_slot(out: &mut Vec<u8>, slot: &Slot, at: Seq) {
     put_varint(out, at.saturating_sub(slot.stored().unwrap_or(at)));
 }
 
-fn read_slot(reader: &mut Reader<'_>, at: Seq) -> Read<Slot> {
+pub(super) fn read_slot(reader: &mut Reader<'_>, at: Seq) -> Read<Slot> {
     let home = MailboxId(reader.number()?);
     let first = reader.uid()?;
     let last = first.0.checked_add(reader.number()?).map(Uid).ok_or("not a uid")?;
@@ -202,18 +202,11 @@ fn read_mailbox(reader: &mut Reader<'_>, at: Seq) -> Read<Mailbox> {
         return Err("more keywords than bits");
     }
     mailbox.keywords = Arc::new(keywords);
-    let mut slots: Vec<Arc<Slot>> = Vec::with_capacity(reader.count(8)?);
-    for _ in 0..slots.capacity() {
-        let slot = read_slot(reader, at)?;
-        if slots.last().is_some_and(|before| before.last >= slot.first) || slot.last >= mailbox.uid_next {
-            return Err("chunks out of order");
-        }
-        if mailbox.counts.messages.checked_add(slot.counts.messages).is_none() {
-            return Err("counts that cannot be");
-        }
-        mailbox.counts = mailbox.counts.plus(slot.counts);
-        slots.push(Arc::new(slot));
+    let count = reader.count(8)?;
+    let (slots, counts) = Slots::read(reader, count, at)?;
+    if slots.newest_first().next().is_some_and(|newest| newest.last >= mailbox.uid_next) {
+        return Err("a chunk beyond the next uid");
     }
-    mailbox.slots = Arc::new(slots);
+    (mailbox.slots, mailbox.counts) = (Arc::new(slots), counts);
     Ok(mailbox)
 }

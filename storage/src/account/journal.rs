@@ -186,8 +186,9 @@ impl Journals {
         for (id, kept) in &registry.accounts {
             let Some(journal) = kept.journal.get() else { continue };
             let state = journal.current();
-            let size =
-                ACCOUNT_BYTES + state.mailboxes.len() * 512 + state.slots().map(|slot| slot.bytes()).sum::<usize>();
+            let slots: usize = state.mailboxes.values().map(|mailbox| 512 + mailbox.slots.bytes()).sum();
+            let graves: usize = state.graves.iter().map(|grave| grave.slot.bytes()).sum();
+            let size = ACCOUNT_BYTES + slots + graves;
             bytes += size;
             // The registry's own and the cell's: whoever opens it again clones the cell under this lock.
             let unused = Arc::strong_count(&journal.0) == 1 && Arc::strong_count(&kept.journal) == 1;
@@ -213,7 +214,7 @@ impl Journals {
 
 impl super::Slot {
     /// Memory that belongs to the account alone: the chunk's too if it is dirty.
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         let entries = if self.stored().is_none() { self.counts.messages as usize } else { 0 };
         SLOT_BYTES + entries * size_of::<super::Entry>()
     }

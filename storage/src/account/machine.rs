@@ -19,14 +19,21 @@ use crate::wide::{BoxFuture, Store, StoreError, Table};
 /// Chunks loaded at one time for one change.
 const LOADS_MAX: usize = 8;
 
+/// The chunks that the last checkpoint known here refers to.
+#[derive(Debug)]
+enum Stored {
+    /// As its root says.
+    Root(Bytes),
+    Chunks(Vec<ChunkKey>),
+}
+
 /// The machine of one account.
 #[derive(Debug)]
 pub(super) struct AccountMachine {
     id: AccountId,
     chunk_max: usize,
     residency: Arc<Residency>,
-    /// The chunks that the last checkpoint known here refers to.
-    stored: Mutex<Vec<ChunkKey>>,
+    stored: Mutex<Stored>,
     /// What was loaded for the change being decided: it stays in memory until that is done, however small the budget.
     held: Mutex<Vec<Weak<Slot>>>,
     /// Since the last load a change was applied.
@@ -39,7 +46,7 @@ impl AccountMachine {
             id,
             chunk_max,
             residency,
-            stored: Mutex::default(),
+            stored: Mutex::new(Stored::Chunks(Vec::new())),
             held: Mutex::default(),
             applied: AtomicBool::new(false),
         }
@@ -86,7 +93,7 @@ impl AccountMachine {
         Ok(slot.fill(Arc::new(chunk)))
     }
 
-    fn stored(&self) -> std::sync::MutexGuard<'_, Vec<ChunkKey>> {
+    fn stored(&self) -> std::sync::MutexGuard<'_, Stored> {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -130,21 +137,30 @@ impl Machine for AccountMachine {
 
     fn checkpoint(&self, state: &Self::State, at: Seq) -> Checkpoint {
         let now: HashSet<ChunkKey> = keys(state, at).into_iter().collect();
-        let chunk = |slot: &Arc<Slot>| slot.dirty().map(|chunk| (Bytes::copy_from_slice(&slot.key(at)), encode_chunk(&chunk).into()));
-        let superseded = self.stored().iter().filter(|key| !now.contains(*key)).map(|key| Bytes::copy_from_slice(key)).collect();
+        let chunk = |slot: &Arc<Slot>| {
+            slot.dirty().map(|chunk| (Bytes::copy_from_slice(&slot.key(at)), encode_chunk(&chunk).into()))
+        };
+        let before = match &*self.stored() {
+            Stored::Chunks(keys) => keys.clone(),
+            // It was read when the state was restored from it.
+            Stored::Root(root) => {
+                AccountState::decode_root(root, self.chunk_max).map_or_else(|_| Vec::new(), |state| keys(&state, 0))
+            }
+        };
+        let superseded =
+            before.iter().filter(|key| !now.contains(*key)).map(|key| Bytes::copy_from_slice(key)).collect();
         Checkpoint { root: state.encode_root(at), chunks: state.slots().filter_map(chunk).collect(), superseded }
     }
 
     fn restore(&self, root: &[u8]) -> Result<Self::State, String> {
         let state = AccountState::decode_root(root, self.chunk_max)?;
-        // No slot of a root is dirty.
-        *self.stored() = keys(&state, 0);
+        *self.stored() = Stored::Root(Bytes::copy_from_slice(root));
         Ok(Arc::new(state))
     }
 
     fn checkpointed(&self, state: &Self::State, at: Seq) {
         let cleaned: Vec<_> = state.slots().filter(|slot| slot.clean(at)).collect();
-        *self.stored() = keys(state, at);
+        *self.stored() = Stored::Chunks(keys(state, at));
         self.residency.admit(cleaned);
         self.release();
     }

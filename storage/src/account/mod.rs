@@ -19,6 +19,7 @@ mod name;
 mod read;
 mod rows;
 mod slot;
+mod slots;
 mod state;
 #[cfg(test)]
 mod store_tests;
@@ -36,6 +37,7 @@ pub use account::Account;
 pub use accounts::{Accounts, AccountsConfig};
 pub use read::OCTETS_MAX;
 pub use slot::Slot;
+pub use slots::Slots;
 
 /// Adding a message in two steps, for deliveries.
 pub(crate) mod stage {
@@ -222,7 +224,7 @@ pub struct Mailbox {
     /// Totals.
     pub counts: Counts,
     /// Its entries, rising by uid.
-    pub slots: Arc<Vec<Arc<Slot>>>,
+    pub slots: Arc<Slots>,
 }
 
 /// An account as of `seq`.

@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use super::change::DeliveryId;
-use super::{AccountState, Counts, Entry, Flags, Mailbox, MailboxId, Role, Slot, Uid, UidSet, name};
+use super::{AccountState, Counts, Entry, Flags, Mailbox, MailboxId, Role, Slot, Slots, Uid, UidSet, name};
 use crate::group::{Halt, Seq};
 use crate::message::EmailId;
 
@@ -195,7 +195,7 @@ impl Mailbox {
             keywords: Arc::new(Vec::new()),
             recent_from: Uid(NonZeroU32::MIN),
             counts: Counts::default(),
-            slots: Arc::new(Vec::new()),
+            slots: Arc::default(),
         }
     }
 
@@ -229,7 +229,7 @@ impl Mailbox {
         self.uid_next = Uid(entry.uid.0.checked_add(1).ok_or_else(|| corrupt("more messages than uids"))?);
         self.highest_modseq = entry.modseq;
         self.counts.add(&entry);
-        let slots = Arc::make_mut(&mut self.slots);
+        let slots = Slots::edit(&mut self.slots);
         match slots.last_mut().filter(|tail| (tail.counts.messages as usize) < chunk_max) {
             Some(tail) => {
                 let (chunk, counts, _, last) = Slot::edit(tail).ok_or_else(gone)?;
@@ -246,7 +246,7 @@ impl Mailbox {
     pub(super) fn remove(&mut self, seq: Seq, uids: &UidSet) -> Applied<Vec<Entry>> {
         let mut removed = Vec::new();
         let touched = self.touched(uids);
-        let slots = Arc::make_mut(&mut self.slots);
+        let slots = Slots::edit(&mut self.slots);
         for &at in &touched {
             let slot = &mut slots[at];
             let chunk = slot.resident().ok_or_else(gone)?;
@@ -285,7 +285,7 @@ impl Mailbox {
     /// Lets `change` have those of `uids` that are there; it says whether clients can see a difference.
     pub(super) fn update(&mut self, seq: Seq, uids: &UidSet, mut change: impl FnMut(&mut Entry) -> bool) -> Applied {
         let touched = self.touched(uids);
-        let slots = Arc::make_mut(&mut self.slots);
+        let slots = Slots::edit(&mut self.slots);
         for &at in &touched {
             let chunk = slots[at].resident().ok_or_else(gone)?;
             let picked: Vec<usize> = picked(&chunk.entries, uids).collect();

@@ -190,9 +190,15 @@ impl<M: Machine> Group<M> {
         while next <= upto {
             let until = upto.min(next + (ring - 1 - next % ring));
             let (from, to) = (journal::slot_key(next, ring), journal::slot_key(until, ring));
-            let range = (Bound::Included(from), Bound::Included(to));
             let limit = (until - next + 1) as usize;
-            let rows = self.store.scan(Table::Head, &self.partition, range, Order::Forward, limit).await?;
+            let rows = if limit == 1 {
+                // The usual case on opening, and a get is the cheaper read.
+                let row = self.store.get(Table::Head, &self.partition, &from).await?;
+                row.map(|bytes| (from, bytes)).into_iter().collect()
+            } else {
+                let range = (Bound::Included(from), Bound::Included(to));
+                self.store.scan(Table::Head, &self.partition, range, Order::Forward, limit).await?
+            };
             if rows.len() < limit {
                 return Ok(Tail::Behind);
             }

@@ -56,6 +56,27 @@ fn rows(store: &Memory, table: Table) -> Vec<Bytes> {
 }
 
 #[tokio::test]
+async fn a_settled_group_opens_without_its_journal() {
+    let store = Memory::new();
+    let config = || GroupConfig { checkpoint_bytes: 6_400, ..config() };
+    let group = open_as(&store, config()).await.unwrap();
+    append(&group, 40).await.unwrap();
+    let commits = store.counts().commits;
+    group.settle().await.unwrap();
+    assert_eq!(store.counts().commits - commits, 1);
+    group.settle().await.unwrap();
+    assert_eq!(store.counts().commits - commits, 1, "there is nothing more to settle");
+    rest(&group).await;
+    let (before, seen) = (view(&group).await.unwrap(), store.counts());
+    drop(group);
+    let group = open_as(&store, config()).await.unwrap();
+    // Version, pointer, root, and the one entry that moved the pointer.
+    assert_eq!((reads(store.counts()) - reads(seen), store.counts().scans), (4, seen.scans));
+    assert_eq!(view(&group).await.unwrap(), before);
+    append(&group, 1).await.unwrap();
+}
+
+#[tokio::test]
 async fn opening_takes_a_handful_of_reads_whatever_the_size() {
     let store = Memory::new();
     let group = open(&store).await;
