@@ -57,13 +57,15 @@ fn round_trip(samples: &[Sample]) -> Result<()> {
     let mut server = Server::start(&directory.path().join("data"))?;
     let mut smtp = Smtp::connect(server.smtp())?;
     let mut bob = Imap::login(server.imap(), BOB, PASSWORD)?;
-    let mut looping = 0;
+    let (mut looping, mut several_from) = (0, 0);
     let mut sent = Vec::new();
     for sample in samples {
         let reply =
             smtp.deliver("corpus@sender.test", &[ALICE], &sample.octets).with_context(|| sample.name.clone())?;
         if reply.code == 554 && reply.text.contains("5.4.6") {
             looping += 1; // more Received fields than a server may accept
+        } else if reply.code == 550 && reply.text.contains("5.7.1") {
+            several_from += 1;
         } else {
             ensure!(reply.code == 250, "{}: {reply:?}", sample.name);
             sent.push(sample);
@@ -72,6 +74,7 @@ fn round_trip(samples: &[Sample]) -> Result<()> {
         ensure!(answer.ok(), "{}: {}", sample.name, answer.tagged);
     }
     ensure!(looping < 3, "{looping} taken for loops");
+    ensure!(several_from < 3, "{several_from} with several From fields");
     let mut alice = Imap::login(server.imap(), ALICE, PASSWORD)?;
     for (imap, expected, exact) in [(&mut alice, &sent, false), (&mut bob, &samples.iter().collect(), true)] {
         ensure!(imap.select("INBOX")? as usize == expected.len());

@@ -13,6 +13,7 @@ use crate::config::SmtpConfig;
 use crate::reply::Reply;
 use crate::session::{Action, Address, Role, Session, Settings, Tls, Verdict};
 use crate::wire::data::{DataReader, Piece};
+use crate::wire::header::HeaderPass;
 
 /// What came of a rehearsal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -101,8 +102,12 @@ impl Rehearsal {
         let (spoiled, octets) = (reader.spoiled(), std::mem::take(octets));
         self.text = None;
         let Some(envelope) = self.session.receiving() else { return true };
+        let mut header = HeaderPass::default();
+        header.feed(&octets);
         if spoiled {
             self.session.received(Verdict::Refused(Reply::MessageSpoiled));
+        } else if let Some(reply) = self.session.refuses(&header) {
+            self.session.received(Verdict::Refused(reply));
         } else if octets.starts_with(b"refuse") {
             self.session.received(Verdict::Refused(Reply::StoreUnavailable));
         } else {

@@ -95,6 +95,10 @@ replies! {
     DiskFull => "452 4.3.1 Not enough storage; try again later",
     MessageTooLarge => "552 5.3.4 The message is larger than this server takes",
     MessageSpoiled => "550 5.6.0 The text holds a bare CR, a bare LF or a NUL",
+    HeaderTooLarge => "552 5.3.4 The header is larger than 1 MiB",
+    TooManyFields => "554 5.6.0 The header has more than 1000 fields",
+    // RFC 5322 §3.6: who it is from would depend on who reads it.
+    SeveralFrom => "550 5.7.1 The header has more than one From field",
     MailLoop => "554 5.4.6 Too many Received fields: the message runs in a loop",
     TooManyErrors => "421 4.7.0 Too many errors; closing",
     TooManyLogins => "421 4.7.0 Too many failed logins; closing",

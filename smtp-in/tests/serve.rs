@@ -237,6 +237,41 @@ async fn refusals_after_the_text() {
 }
 
 #[tokio::test]
+async fn headers_beyond_measure_are_refused_after_the_dot_and_the_connection_goes_on() {
+    let world = World::new(SmtpConfig::default()).await;
+    let mut client = world.hello().await;
+    let fields = |count: usize| "X:\r\n".repeat(count);
+    // `X:` and CR LF around the filling: 4 octets.
+    let octets = |count: usize| format!("X:{}\r\n", "x".repeat(count - 4));
+    let cases = [
+        (fields(1_000), "250 2.0.0"),
+        (fields(1_001), "554 5.6.0"),
+        (octets(1 << 20), "250 2.0.0"),
+        (octets((1 << 20) + 1), "552 5.3.4 The header"),
+        // Also where the fields would not be kept.
+        ("Return-Path: x\r\n".repeat(1_001), "554 5.6.0"),
+        ("From: a\r\n".repeat(2), "550 5.7.1"),
+        // The first reason is told, and what follows is read to its end.
+        (fields(3_000) + &octets(20 << 20) + &octets(20 << 20), "554 5.6.0"),
+    ];
+    for (header, reply) in cases {
+        client.begin(&["alice@example.test"]).await;
+        client.say(&format!("{header}\r\nFrom: body\r\nFrom: body\r\n.\r\n"), reply).await;
+    }
+    client.say("NOOP\r\n", "250 ").await;
+    assert_eq!(world.inbox(world.alice).await.len(), 2);
+    // RFC 2033 §4.2: an answer for each recipient.
+    let mut client = world.connect(Role::Lmtp);
+    client.expect("220 ").await;
+    client.say("LHLO x\r\n", "250 ").await;
+    client.begin(&["bob@example.test", "alice@example.test"]).await;
+    client.say(&format!("{}\r\n.\r\n", fields(1_001)), "554 5.6.0").await;
+    client.expect("554 5.6.0").await;
+    client.begin(&["bob@example.test"]).await;
+    client.say("\r\n.\r\n", "250 2.0.0").await;
+}
+
+#[tokio::test]
 async fn quota() {
     let world = World::new(SmtpConfig::default()).await;
     let bob = world.storage.accounts.open(world.bob).await.unwrap();

@@ -14,9 +14,10 @@ use super::connection::{Connection, Got};
 use crate::error::{ConnectionError, delivery_reply, spool_reply};
 use crate::events;
 use crate::reply::Reply;
-use crate::session::{Recipient, Role, Verdict};
+use crate::session::{Recipient, Role, Session, Verdict};
 use crate::wire::data::{DataReader, Piece};
-use crate::wire::trace::{ReceivedFields, TopFields};
+use crate::wire::header::HeaderPass;
+use crate::wire::trace::TopFields;
 
 impl<S> Connection<'_, S>
 where
@@ -51,7 +52,7 @@ where
                 if reader.spoiled() {
                     incoming.refuse(Reply::MessageSpoiled);
                 } else {
-                    incoming.text(octets).await;
+                    incoming.text(octets, &self.session).await;
                 }
             }
             let ended = piece == Piece::End;
@@ -70,7 +71,7 @@ where
         if reader.spoiled() {
             return Ok(Err(Reply::MessageSpoiled));
         }
-        Ok(incoming.finish(config.received_max).await)
+        Ok(incoming.finish().await)
     }
 
     async fn deliver(&mut self, id: &str, message: NewMessage) {
@@ -157,37 +158,43 @@ fn each_once(reached: &[Vec<AccountId>]) -> Vec<AccountId> {
     }
 }
 
-/// A message on its way into storage; once it is refused, what follows is only counted off.
+/// A message on its way into storage; once it is refused, what was kept is given back, and what follows is only
+/// counted off.
 struct Incoming {
     writer: Result<MessageWriter, Reply>,
     top: TopFields,
-    received: ReceivedFields,
+    header: HeaderPass,
     left: u64,
 }
 
 impl Incoming {
     fn new(writer: MessageWriter, bytes_max: u64) -> Self {
-        Self { writer: Ok(writer), top: TopFields::default(), received: ReceivedFields::default(), left: bytes_max }
+        Self { writer: Ok(writer), top: TopFields::default(), header: HeaderPass::default(), left: bytes_max }
     }
 
-    /// Gives up what was written.
+    /// Gives up what was written. The first reason stays.
     fn refuse(&mut self, reply: Reply) {
-        self.writer = Err(reply);
+        if self.writer.is_ok() {
+            self.writer = Err(reply);
+        }
     }
 
     /// The next octets of the message as it was sent.
-    async fn text(&mut self, octets: &[u8]) {
+    async fn text(&mut self, octets: &[u8], session: &Session) {
+        if self.writer.is_err() {
+            return;
+        }
         let Some(left) = self.left.checked_sub(octets.len() as u64) else {
             return self.refuse(Reply::MessageTooLarge);
         };
         self.left = left;
-        if self.writer.is_err() {
-            return;
+        self.header.feed(octets);
+        if let Some(reply) = session.refuses(&self.header) {
+            return self.refuse(reply);
         }
         let mut top = std::mem::take(&mut self.top);
         let (earlier, octets) = top.pass(octets);
         for octets in [earlier, octets] {
-            self.received.count_in(octets);
             self.write(octets).await;
         }
         self.top = top;
@@ -202,12 +209,9 @@ impl Incoming {
         }
     }
 
-    async fn finish(mut self, received_max: u32) -> Result<NewMessage, Reply> {
+    async fn finish(mut self) -> Result<NewMessage, Reply> {
         let mut top = std::mem::take(&mut self.top);
         self.write(top.finish()).await;
-        if self.received.count() > received_max {
-            return Err(Reply::MailLoop);
-        }
         self.writer?.finish().await.map_err(|error| spool_reply(&error))
     }
 }

@@ -24,6 +24,7 @@ pub use sasl::Credentials;
 use crate::config::SmtpConfig;
 use crate::reply::{self, Reply};
 use crate::wire::command::{Command, Hello, Malformed};
+use crate::wire::header::HeaderPass;
 use crate::wire::line::{COMMAND_MAX, EXTENDED_MAX, Framed, LineReader, SASL_MAX};
 use crate::wire::trace::Trace;
 use sasl::{Sasl, Step};
@@ -32,6 +33,9 @@ use sasl::{Sasl, Step};
 const IDLE_COMMANDS_MAX: u32 = 100;
 /// Octets skipped of one overlong line before the connection is given up.
 const SKIPPED_MAX: u64 = 65_536;
+/// Octets and fields of a message's header. What reads messages looks at no more of either.
+const HEADER_BYTES_MAX: u64 = 1 << 20;
+const HEADER_FIELDS_MAX: u32 = 1_000;
 /// First octet of a TLS record with a handshake in it; no command begins so.
 const TLS_HANDSHAKE: u8 = 0x16;
 
@@ -330,6 +334,26 @@ impl Session {
             at,
         };
         trace.write(out);
+    }
+
+    /// Why a message with such a header is not taken, as soon as so much of it has passed. It is told after the final
+    /// dot.
+    ///
+    /// Of the fields that RFC 5322 §3.6 wants no more than once, only From is insisted on: readers, filters and DMARC
+    /// would each choose their own. The others come doubled from honest senders (RFC 7103 §7.5), and mislead nobody
+    /// about who writes.
+    pub fn refuses(&self, header: &HeaderPass) -> Option<Reply> {
+        if header.bytes() > HEADER_BYTES_MAX {
+            Some(Reply::HeaderTooLarge)
+        } else if header.fields() > HEADER_FIELDS_MAX {
+            Some(Reply::TooManyFields)
+        } else if header.received() > self.settings.config.received_max {
+            Some(Reply::MailLoop)
+        } else if header.from() > 1 {
+            Some(Reply::SeveralFrom)
+        } else {
+            None
+        }
     }
 
     /// What became of the message. Its transaction is over, whatever it was.
