@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use posthouse_storage::account::AccountId;
+
 use crate::error::ConnectionError;
 use crate::reply::Reply;
 use crate::session::Role;
@@ -79,6 +81,19 @@ pub fn message_accepted(role: Role, id: &str, size: u64, recipients: usize, took
 pub fn delivery_failed(role: Role, id: &str, error: &(dyn std::error::Error + 'static)) {
     metrics::counter!("posthouse_smtp_delivery_errors_total", "role" => role.label()).increment(1);
     tracing::warn!(id, error, "a delivery failed; the sender keeps the message");
+}
+
+/// A recipient's account cannot be opened, for a reason of ours.
+pub fn account_failed(role: Role, account: AccountId, error: &(dyn std::error::Error + 'static)) {
+    metrics::counter!("posthouse_smtp_account_errors_total", "role" => role.label()).increment(1);
+    tracing::warn!(account = account.0, error, "a recipient's account cannot be opened");
+}
+
+/// Others got the message, this account did not, and there was one answer for all.
+pub fn recipient_missed(role: Role, id: &str, account: AccountId, reply: Reply) {
+    let (role, name) = (role.label(), reply.name());
+    metrics::counter!("posthouse_smtp_recipients_missed_total", "role" => role, "reply" => name).increment(1);
+    tracing::warn!(id, account = account.0, reply = name, "a message reached others and not this account");
 }
 
 /// A directory look-up failed for a reason of ours.

@@ -91,6 +91,7 @@ replies! {
     Misconfigured => "451 4.3.5 This address leads nowhere for the moment",
     MailboxFull => "452 4.2.2 The mailbox is full",
     MailboxFullForGood => "552 5.2.2 The mailbox is full",
+    RecipientsChanged => "451 4.2.0 Not all recipients take it any more; send again, and RCPT tells who",
     StoreUnavailable => "451 4.3.0 Storage is not available; try again later",
     DiskFull => "452 4.3.1 Not enough storage; try again later",
     MessageTooLarge => "552 5.3.4 The message is larger than this server takes",

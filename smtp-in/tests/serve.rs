@@ -548,6 +548,12 @@ async fn who_went_between_rcpt_and_the_dot_gets_nothing() {
     lmtp.begin(&["bob@example.test", "alice@example.test"]).await;
     directory.account_remove("bob@example.test").await.unwrap();
     client.say("\r\n.\r\n", "550 5.1.1").await;
+    // One answer for two: to nobody, and the next time RCPT tells them apart.
+    both.say("\r\n.\r\n", "451 4.2.0").await;
+    both.say("MAIL FROM:<a@sender.test>\r\n", "250 ").await;
+    both.say("RCPT TO:<alice@example.test>\r\n", "250 ").await;
+    both.say("RCPT TO:<bob@example.test>\r\n", "550 5.1.1").await;
+    both.say("DATA\r\n", "354 ").await;
     both.say("\r\n.\r\n", "250 ").await;
     team.say("\r\n.\r\n", "250 ").await;
     lmtp.say("\r\n.\r\n", "550 5.1.1").await;
@@ -557,6 +563,45 @@ async fn who_went_between_rcpt_and_the_dot_gets_nothing() {
     directory.account_set_enabled("alice@example.test", false).await.unwrap();
     client.say("\r\n.\r\n", "550 5.1.1").await;
     assert_eq!(world.inbox(world.alice).await.len(), 3);
+}
+
+#[tokio::test]
+async fn who_fills_up_between_rcpt_and_the_dot_costs_nobody_the_message() {
+    let world = World::new(SmtpConfig::default()).await;
+    let bob = world.storage.accounts.open(world.bob).await.unwrap();
+    let text = format!("\r\n{}\r\n.\r\n", "x".repeat(900));
+    let count = async || (world.inbox(world.alice).await.len(), world.inbox(world.bob).await.len());
+    let mut client = world.hello().await;
+    client.say("MAIL FROM:<a@b.c> SIZE=900\r\n", "250 ").await;
+    for to in ["bob", "alice"] {
+        client.say(&format!("RCPT TO:<{to}@example.test>\r\n"), "250 ").await;
+    }
+    client.say("DATA\r\n", "354 ").await;
+    bob.set_quota(100).await.unwrap();
+    client.say(&text, "451 4.2.0").await;
+    assert_eq!(count().await, (0, 0));
+    client.say("MAIL FROM:<a@b.c> SIZE=900\r\n", "250 ").await;
+    client.say("RCPT TO:<bob@example.test>\r\n", "452 4.2.2").await;
+    client.say("RCPT TO:<alice@example.test>\r\n", "250 ").await;
+    client.say("DATA\r\n", "354 ").await;
+    client.say(&text, "250 2.0.0").await;
+    assert_eq!(count().await, (1, 0));
+    // Where RCPT would take him again, asking again would never end.
+    client.begin(&["bob@example.test", "alice@example.test"]).await;
+    client.say(&text, "552 5.2.2").await;
+    assert_eq!(count().await, (2, 0));
+}
+
+#[tokio::test]
+async fn an_account_that_cannot_be_opened_is_told_at_rcpt() {
+    let world = World::new(SmtpConfig::default()).await;
+    let mut client = world.hello().await;
+    client.say("MAIL FROM:<a@b.c>\r\n", "250 ").await;
+    client.say("RCPT TO:<alice@example.test>\r\n", "250 ").await;
+    for _ in 0..50 {
+        world.store.inject(Operation::Commit, Fault::Unavailable);
+    }
+    client.say("RCPT TO:<bob@example.test>\r\n", "451 4.3.0").await;
 }
 
 #[tokio::test]

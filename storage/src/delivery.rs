@@ -9,7 +9,7 @@
 //! What the sender is told: once the intent is durable, a recipient for whom the store fails is promised
 //! ([`AccountError::Deferred`]): that counts as accepted, and a sender told otherwise would send a second copy. Who is
 //! refused for good (over quota, say) is taken off the intent and told so, whatever became of the others: per
-//! recipient in LMTP, and by a bounce or an early refusal at RCPT in SMTP. After a crash the sender was told nothing and
+//! recipient in LMTP; in SMTP, which has one answer for all, by an early refusal where that can be. After a crash the sender was told nothing and
 //! sends again: a second copy for everybody, which RFC 5321 §6.1 prefers to a lost one.
 
 use std::collections::HashSet;

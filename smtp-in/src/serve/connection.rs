@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Server;
 use super::input::Input;
-use crate::error::{ConnectionError, auth_reply, lookup_reply};
+use crate::error::{ConnectionError, auth_reply, delivery_reply, lookup_reply};
 use crate::events;
 use crate::reply::Reply;
 use crate::session::{Action, Address, Credentials, Role, Session};
@@ -203,9 +203,8 @@ where
         if self.session.asks_recipient()
             && let Resolved::Accounts(accounts) = &found
             && let [account] = accounts.as_slice()
-            && let Some(reply) = self.full(*account, self.session.declared_size().unwrap_or(0)).await
         {
-            return Err(reply);
+            self.has_room(*account, self.session.declared_size().unwrap_or(0)).await?;
         }
         Ok(found)
     }
@@ -237,16 +236,27 @@ where
         domains.into_iter().next().map(|domain| domain.name)
     }
 
-    /// Says why not, if so many more octets do not fit into an account's quota.
-    pub(super) async fn full(&self, account: AccountId, octets: u64) -> Option<Reply> {
-        // If it cannot be opened now, delivery will say what is to be said.
-        let state = self.server.storage.accounts.open(account).await.ok()?.current();
+    /// Whether so many more octets go into an account.
+    ///
+    /// # Errors
+    ///
+    /// What to say when it is full, or cannot be opened: also at RCPT, so that one account that is broken holds up
+    /// nobody else's mail.
+    pub(super) async fn has_room(&self, account: AccountId, octets: u64) -> Result<(), Reply> {
+        let state = match self.server.storage.accounts.open(account).await {
+            Ok(account) => account.current(),
+            Err(error) => {
+                events::account_failed(self.role, account, &error);
+                return Err(delivery_reply(&error, &self.server.config).unwrap_or(Reply::StoreUnavailable));
+            }
+        };
         let (used, quota) = (state.used.bytes, state.quota_bytes);
         let full = quota > 0 && used.saturating_add(octets.max(1)) > quota;
-        full.then_some(match self.server.config.over_quota_permanent {
-            true => Reply::MailboxFullForGood,
-            false => Reply::MailboxFull,
-        })
+        match (full, self.server.config.over_quota_permanent) {
+            (false, _) => Ok(()),
+            (true, true) => Err(Reply::MailboxFullForGood),
+            (true, false) => Err(Reply::MailboxFull),
+        }
     }
 
     async fn authenticate(&self, credentials: &Credentials) -> Result<Login, Reply> {

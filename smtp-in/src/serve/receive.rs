@@ -85,13 +85,10 @@ where
             return self.session.received(Verdict::Refused(Reply::UnknownUser));
         }
         let accounts = each_once(&reached);
-        // One reply for several recipients: better none of them than some.
-        if accounts.len() > 1 && self.role != Role::Lmtp {
-            for account in &accounts {
-                if let Some(reply) = self.full(*account, size).await {
-                    return self.session.received(Verdict::Refused(reply));
-                }
-            }
+        if self.role != Role::Lmtp
+            && let Err(reply) = self.all_take_it(&reached, &accounts, size).await
+        {
+            return self.session.received(Verdict::Refused(reply));
         }
         let begun = Instant::now();
         let results = self.server.storage.delivery.deliver(Arc::new(message), &accounts).await;
@@ -107,10 +104,15 @@ where
             })
             .collect();
         let lmtp = self.role == Role::Lmtp;
-        let all_reached = !lmtp || reached.iter().all(|accounts| !accounts.is_empty());
+        let all_reached = reached.iter().all(|accounts| !accounts.is_empty());
         if all_reached && refusals.iter().all(Option::is_none) && refusals.len() == accounts.len() {
             events::message_accepted(self.role, id, size, recipients, begun.elapsed());
             return self.session.received(Verdict::Delivered { id, failed: &[] });
+        }
+        if !lmtp && refusals.iter().any(Option::is_none) {
+            for (account, reply) in accounts.iter().zip(&refusals) {
+                reply.inspect(|reply| events::recipient_missed(self.role, id, *account, *reply));
+            }
         }
         let of = |account: &AccountId| {
             let at = accounts.iter().position(|known| known == account);
@@ -118,12 +120,42 @@ where
             at.and_then(|at| refusals.get(at).copied()).unwrap_or(Some(Reply::StoreUnavailable))
         };
         let failed = reached.iter().map(|accounts| match accounts.as_slice() {
-            // One reply for all of them is about those that are left.
-            [] => lmtp.then_some(Reply::UnknownUser),
+            [] => Some(Reply::UnknownUser),
             accounts => accounts.iter().find_map(of),
         });
         let failed: Vec<Option<Reply>> = failed.collect();
         self.session.received(Verdict::Delivered { id, failed: &failed });
+    }
+
+    /// Whether all recipients take the message: SMTP has one answer for them, and here nothing is stored yet.
+    ///
+    /// Who was removed, disabled or filled up since his RCPT is no reason to lose the message for him under a 250, as
+    /// long as this server sends no bounces; nor to tell the sender that nobody has it when others do. So nobody gets
+    /// it, and the sender is asked to come again: then RCPT refuses that one by himself, and the others get it, once.
+    ///
+    /// That has an end only if RCPT says so the next time. It does not for a full mailbox when the sender does not
+    /// declare the size, or when an alias leads to several: then the others are delivered to, and the sender is told
+    /// for good that the mailbox is full; asking him again would go on for days.
+    async fn all_take_it(&self, reached: &[Vec<AccountId>], accounts: &[AccountId], size: u64) -> Result<(), Reply> {
+        if reached.iter().any(Vec::is_empty) {
+            return Err(Reply::RecipientsChanged);
+        }
+        if accounts.len() == 1 {
+            return Ok(());
+        }
+        let declared = self.session.declared_size().unwrap_or(0);
+        for account in accounts {
+            match self.has_room(*account, size).await {
+                Err(Reply::MailboxFull | Reply::MailboxFullForGood) if reached.len() > 1 => {
+                    let alone = reached.iter().any(|accounts| accounts.as_slice() == [*account]);
+                    if alone && self.has_room(*account, declared).await.is_err() {
+                        return Err(Reply::RecipientsChanged);
+                    }
+                }
+                room => room?,
+            }
+        }
+        Ok(())
     }
 
     /// Of each recipient's accounts those that receive for it even now, after the time the text took: an account that
