@@ -196,9 +196,12 @@ impl Server {
 
 fn reload(tls: Option<&Tls>) {
     match tls.map(Tls::reload) {
-        None => tracing::info!("SIGHUP: there is no certificate to read again"),
-        Some(Ok(())) => tracing::info!("the certificate was read again"),
-        Some(Err(error)) => tracing::error!(error = format!("{error:#}"), "the old certificate stays"),
+        None => tracing::info!("SIGHUP: there is no certificate to read again; other changes need a restart"),
+        Some(Ok(())) => tracing::info!("SIGHUP: the certificate was read again; other changes need a restart"),
+        Some(Err(error)) => tracing::error!(
+            error = format!("{error:#}"),
+            "SIGHUP: the new certificate cannot be used, the old one stays; mend the files and send SIGHUP again"
+        ),
     }
 }
 
