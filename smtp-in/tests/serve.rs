@@ -565,6 +565,31 @@ async fn who_went_between_rcpt_and_the_dot_gets_nothing() {
     assert_eq!(world.inbox(world.alice).await.len(), 3);
 }
 
+/// Removal takes the name away and keeps the account: a delivery that asked before it and commits after it counts as
+/// one before it, and what was acknowledged is there.
+#[tokio::test]
+async fn who_is_removed_between_the_last_question_and_the_commit_has_the_message() {
+    let world = World::new(SmtpConfig::default()).await;
+    let mut client = world.hello().await;
+    client.begin(&["bob@example.test"]).await;
+    world.store.inject(Operation::Commit, Fault::Delay(255));
+    client.send("Subject: x\r\n\r\n.\r\n").await;
+    // The directory is asked, the commit begins and waits.
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+    world.storage.directory.account_remove("bob@example.test").await.unwrap();
+    assert_eq!(world.inbox(world.bob).await.len(), 0, "removed before the commit");
+    client.expect("250 2.0.0").await;
+    assert_eq!(world.inbox(world.bob).await.len(), 1);
+    // Whoever gets the name gets nothing of it.
+    let next = world.storage.directory.account_add("bob@example.test", Some("secret"), 0).await.unwrap();
+    assert_eq!((next == world.bob, world.inbox(next).await.len()), (false, 0));
+    client.begin(&["bob@example.test"]).await;
+    client.say("\r\n.\r\n", "250 2.0.0").await;
+    assert_eq!((world.inbox(next).await.len(), world.inbox(world.bob).await.len()), (1, 1));
+}
+
 #[tokio::test]
 async fn who_fills_up_between_rcpt_and_the_dot_costs_nobody_the_message() {
     let world = World::new(SmtpConfig::default()).await;

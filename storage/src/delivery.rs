@@ -9,8 +9,14 @@
 //! What the sender is told: once the intent is durable, a recipient for whom the store fails is promised
 //! ([`AccountError::Deferred`]): that counts as accepted, and a sender told otherwise would send a second copy. Who is
 //! refused for good (over quota, say) is taken off the intent and told so, whatever became of the others: per
-//! recipient in LMTP; in SMTP, which has one answer for all, by an early refusal where that can be. After a crash the sender was told nothing and
-//! sends again: a second copy for everybody, which RFC 5321 §6.1 prefers to a lost one.
+//! recipient in LMTP; in SMTP, which has one answer for all, by an early refusal where that can be. After a crash the
+//! sender was told nothing and sends again: a second copy for everybody, which RFC 5321 §6.1 prefers to a lost one.
+//!
+//! Whether an account still has a name is the directory's knowledge, and not asked here. Removing an account takes its
+//! name away and keeps its data, under an id that is never given again. A delivery that was asked for before that and
+//! commits after it is stored with the rest of the removed account's mail, as if it had come a moment earlier: what was
+//! acknowledged is there, and is never seen by whoever gets the name next. Should data ever be erased, an account has to
+//! be closed first by a change of its own, since only its own journal puts the end and the deliveries in one order.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -159,7 +159,8 @@ where
     }
 
     /// Of each recipient's accounts those that receive for it even now, after the time the text took: an account that
-    /// was removed or disabled takes no more mail. A look-up that fails changes nothing.
+    /// was removed or disabled takes no more mail. A look-up that fails changes nothing. One that goes between this and
+    /// the commit keeps the message with the rest of its data: it counts as delivered before.
     async fn still_reached(&self, recipients: &[Recipient]) -> Vec<Vec<AccountId>> {
         let mut reached = Vec::with_capacity(recipients.len());
         for Recipient { address, accounts } in recipients {
