@@ -16,7 +16,9 @@ pub struct SmtpConfig {
     pub recipients_max: usize,
     /// Received header fields a message may carry before it counts as running in a loop; 100 or more (RFC 5321 §6.3).
     pub received_max: u32,
-    /// Refused commands after which a connection is closed with 421. A delivered message sets the count back.
+    /// Commands and messages refused for good after which a connection is closed with 421. What is refused for the
+    /// moment does not count here; but of commands that lead nowhere, 100 are taken between two messages. A delivered
+    /// message sets both counts back.
     pub errors_max: u32,
     /// Failed logins after which a connection is closed with 421.
     pub auth_failures_max: u32,

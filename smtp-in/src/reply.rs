@@ -102,6 +102,7 @@ replies! {
     SeveralFrom => "550 5.7.1 The header has more than one From field",
     MailLoop => "554 5.4.6 Too many Received fields: the message runs in a loop",
     TooManyErrors => "421 4.7.0 Too many errors; closing",
+    TooManyCommands => "421 4.7.0 Too many commands without a message; closing",
     TooManyLogins => "421 4.7.0 Too many failed logins; closing",
     TooManyConnections => "421 4.7.0 Too many connections; try again later",
     Timeout => "421 4.4.2 Waited too long; closing",

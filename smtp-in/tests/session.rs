@@ -242,14 +242,52 @@ proptest! {
 }
 
 #[test]
-fn greeting_for_ever_ends_with_a_word() {
-    for (role, hello) in [(Role::Mx, "EHLO x\r\n"), (Role::Mx, "HELO x\r\n"), (Role::Lmtp, "LHLO x\r\n")] {
+fn commands_that_lead_nowhere_end_with_a_word_that_fits() {
+    let begin = "MAIL FROM:<alice@example.test>\r\n";
+    let log_in = "EHLO x\r\nAUTH PLAIN AGFsaWNlQGV4YW1wbGUudGVzdABzZWNyZXQ=\r\n";
+    let (commands, errors) = ("Too many commands without a message", "Too many errors");
+    // What is said first, and again and again; how often it is heard; what is said at the end.
+    let cases = [
+        (Role::Mx, String::new(), "EHLO x\r\n", 101, commands),
+        (Role::Mx, String::new(), "HELO x\r\n", 101, commands),
+        (Role::Mx, String::new(), "NOOP\r\n", 101, commands),
+        (Role::Mx, String::new(), "VRFY x\r\n", 101, commands),
+        (Role::Mx, "EHLO x\r\n".into(), "RSET\r\n", 100, commands),
+        (Role::Mx, "EHLO x\r\n".into(), "MAIL FROM:<a@b.c>\r\nRSET\r\n", 100, commands),
+        (Role::Mx, format!("EHLO x\r\n{begin}"), "RCPT TO:<full@example.test>\r\n", 100, commands),
+        (Role::Mx, format!("EHLO x\r\n{begin}"), "RCPT TO:<nobody@example.test>\r\n", 20, errors),
+        (Role::Mx, String::new(), "FOO\r\n", 20, errors),
+        (Role::Lmtp, String::new(), "LHLO x\r\n", 101, commands),
+        (Role::Lmtp, String::new(), "NOOP\r\n", 101, commands),
+        (Role::Lmtp, String::new(), "HELO x\r\n", 20, errors),
+        (Role::Submission, String::new(), "NOOP\r\n", 101, commands),
+        (Role::Submission, log_in.into(), "HELP\r\n", 100, commands),
+        (Role::Submission, format!("{log_in}{begin}"), "RCPT TO:<u@other.test>\r\n", 100, commands),
+        (Role::Submission, "EHLO x\r\n".into(), "MAIL FROM:<a@b.c>\r\n", 20, errors),
+    ];
+    for (role, first, again, heard, word) in cases {
         let mut rehearsal = Rehearsal::new(settings(role, SmtpConfig::default()));
-        for _ in 0..200 {
-            rehearsal.feed(hello.as_bytes());
+        rehearsal.feed(first.as_bytes());
+        let mut count = 0;
+        while !rehearsal.outcome().closed && count < 1_000 {
+            rehearsal.feed(again.as_bytes());
+            count += 1;
         }
-        assert!(rehearsal.outcome().closed);
-        let heard = String::from_utf8_lossy(&rehearsal.outcome().output).into_owned();
-        assert!(heard.ends_with("\r\n421 4.7.0 Too many errors; closing\r\n"), "{hello}: {heard}");
+        let output = String::from_utf8_lossy(&rehearsal.outcome().output).into_owned();
+        let last = format!("\r\n421 4.7.0 {word}; closing\r\n");
+        assert!(output.ends_with(&last) && count == heard, "{role:?} {again:?}: {count} {output}");
     }
+    // A message in between forgives.
+    let mut rehearsal = Rehearsal::new(settings(Role::Mx, SmtpConfig::default()));
+    rehearsal.feed(b"EHLO x\r\n");
+    for _ in 0..5 {
+        rehearsal.feed("NOOP\r\n".repeat(90).as_bytes());
+        rehearsal.feed(b"MAIL FROM:<a@b.c>\r\nRCPT TO:<alice@example.test>\r\nDATA\r\n");
+        rehearsal.feed(b".\r\n");
+    }
+    assert!(!rehearsal.outcome().closed);
+    // One line without an end.
+    rehearsal.feed(&[b'x'; 80_000]);
+    let output = String::from_utf8_lossy(&rehearsal.outcome().output).into_owned();
+    assert!(rehearsal.outcome().closed && output.ends_with("500 5.5.2 Line too long\r\n"), "{output}");
 }

@@ -29,7 +29,8 @@ use crate::wire::line::{COMMAND_MAX, EXTENDED_MAX, Framed, LineReader, SASL_MAX}
 use crate::wire::trace::Trace;
 use sasl::{Sasl, Step};
 
-/// Commands that do nothing (NOOP, RSET, EHLO, …) between two messages before each counts as an error.
+/// Commands that lead nowhere between two messages: those that do nothing (NOOP, RSET, EHLO, …), and those refused for
+/// the moment.
 const IDLE_COMMANDS_MAX: u32 = 100;
 /// Octets skipped of one overlong line before the connection is given up.
 const SKIPPED_MAX: u64 = 65_536;
@@ -212,7 +213,7 @@ impl Session {
             let (taken, framed) = self.lines.read(rest, self.line_max(rest));
             used += taken;
             match framed {
-                Framed::Incomplete if self.lines.skipped() > SKIPPED_MAX => self.close(Reply::TooManyErrors),
+                Framed::Incomplete if self.lines.skipped() > SKIPPED_MAX => self.close(Reply::LineTooLong),
                 Framed::Incomplete if taken == 0 => return (used, Action::Read),
                 Framed::Incomplete => {}
                 Framed::TooLong => match std::mem::replace(&mut self.state, State::Ready) {
@@ -370,7 +371,7 @@ impl Session {
                 for _ in 0..if lmtp { envelope.recipients.len() } else { 1 } {
                     self.say(reply);
                 }
-                self.count_error();
+                self.count(reply);
                 if reply == Reply::MessageSpoiled {
                     // The peer's idea of where texts end is not ours: nothing it sends can be trusted any more.
                     self.state = State::Closed;
@@ -491,7 +492,13 @@ impl Session {
     /// Says no, and counts it.
     fn refuse(&mut self, reply: Reply) {
         self.say(reply);
-        self.count_error();
+        self.count(reply);
+    }
+
+    /// What is refused for good is the client's error. For the moment, it is not: who has 20 full mailboxes among 100
+    /// recipients must not be sent away at the 20th, time and again.
+    fn count(&mut self, refusal: Reply) {
+        if refusal.code() >= 500 { self.count_error() } else { self.count_idle() }
     }
 
     fn count_error(&mut self) {
@@ -510,7 +517,7 @@ impl Session {
     fn count_idle(&mut self) {
         self.idle_commands += 1;
         if self.idle_commands > IDLE_COMMANDS_MAX {
-            self.count_error();
+            self.close(Reply::TooManyCommands);
         }
     }
 
