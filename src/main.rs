@@ -6,6 +6,7 @@ mod admin;
 mod cli;
 mod commands;
 mod config;
+mod data;
 mod failure;
 mod files;
 mod observe;

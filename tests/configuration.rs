@@ -15,7 +15,7 @@ fn bad_configurations() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("posthouse.toml");
     let name = file.to_str().unwrap();
-    let cases: [(&str, &[&str]); 12] = [
+    let cases: [(&str, &[&str]); 13] = [
         ("[server]\nhostnme = \"x\"\n", &["posthouse.toml:2", "did you mean `hostname`?"]),
         ("[sever]\n", &["unknown section [sever]", "did you mean [server]?"]),
         ("hostname = \"x\"\n", &["belongs into section [server]"]),
@@ -29,7 +29,11 @@ fn bad_configurations() {
             "[tls]\ncertificate = \"nowhere.pem\"\nkey = \"k.pem\"\n",
             &["nowhere.pem", "tls.certificate", "No such file"],
         ),
-        ("[server\n", &["posthouse.toml:1", "not valid TOML"]),
+        (
+            "[tls]\ncertificate = \"posthouse.toml\"\nkey = \"k.pem\"\n",
+            &["posthouse.toml", "tls.certificate", "BEGIN CERTIFICATE"],
+        ),
+        ("[server\n", &["posthouse.toml:1:8", "not valid TOML", "[server]\n1 mistake"]),
         ("[http]\nheaders_max = 0\n[storage]\ncache_bytes = 1\n", &["2 mistakes", "at least 1", "at least 1048576"]),
     ];
     for (text, parts) in cases {
@@ -137,4 +141,27 @@ fn a_taken_port_names_its_key() {
     let _taken = TcpListener::bind(("127.0.0.1", base + 4)).unwrap();
     let (_, error) = expect(1, &["serve", "--config", file.to_str().unwrap()]);
     assert!(error.contains("`listen.imap`") && error.contains(&format!("port {}", base + 4)), "{error}");
+}
+
+#[test]
+fn a_data_directory_that_cannot_be_used_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = configuration(directory.path(), free_ports(), "");
+    let file = file.to_str().unwrap();
+    let mail = directory.path().join("mail");
+    let refused = |parts: &[&str]| {
+        for arguments in [&["serve", "--config", file][..], &["domain", "list", "--config", file]] {
+            let (_, error) = expect(1, arguments);
+            for part in [mail.to_str().unwrap(), "name another one (`server.data_dir`"].iter().chain(parts) {
+                assert!(error.contains(part), "{arguments:?}: {part:?} in {error}");
+            }
+        }
+    };
+    // A file where the directory should be, or where one inside of it should be.
+    std::fs::write(&mail, "").unwrap();
+    refused(&["cannot make the data directory", "File exists"]);
+    std::fs::remove_file(&mail).unwrap();
+    std::fs::create_dir(&mail).unwrap();
+    std::fs::write(mail.join("store"), "").unwrap();
+    refused(&["cannot use the data directory"]);
 }

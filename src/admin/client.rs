@@ -19,6 +19,7 @@ use super::frames::{Decoder, Frame};
 use super::operations::{self, Importer};
 use super::protocol::{Answer, Call, ImportInto, Imported, MessageMeta, Refusal};
 use super::socket::SocketPath;
+use crate::data;
 
 /// A message to import, whole.
 #[derive(Debug)]
@@ -59,7 +60,7 @@ impl Admin {
             // Nobody listens: the socket is missing, or was left by a server that was killed.
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
                 belongs_to_posthouse(&data_dir)?;
-                Ok(Self::Here(Storage::open(config).await?))
+                Ok(Self::Here(data::open(config).await?))
             }
             Err(error) => Err(error).with_context(|| {
                 format!("cannot reach the server of {}; run this as the user it runs as", data_dir.display())

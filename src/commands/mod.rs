@@ -21,6 +21,7 @@ use serde::Serialize;
 use crate::admin::Admin;
 use crate::cli::{Command, Whereabouts};
 use crate::config;
+use crate::data;
 use crate::failure::{Failure, Result};
 
 /// Carries out a command.
@@ -80,7 +81,7 @@ where
     Fut: Future<Output = anyhow::Result<T>>,
 {
     if at.config.is_some() {
-        serve::private_directory(&storage_config(at)?.data_dir)?;
+        data::make_private(&storage_config(at)?.data_dir)?;
     }
     with_admin(at, work).await
 }

@@ -2,12 +2,10 @@
 
 use std::process::ExitCode;
 
-use anyhow::Context;
-use posthouse_storage::Storage;
-
 use super::runtime;
 use crate::cli::Serve;
 use crate::config;
+use crate::data;
 use crate::failure::{Failure, Result};
 use crate::observe;
 use crate::run::{Server, Signals};
@@ -32,20 +30,10 @@ pub fn run(arguments: &Serve) -> Result<ExitCode> {
     }
     runtime()?.block_on(async {
         let signals = Signals::new()?;
-        private_directory(&config.server.data_dir)?;
-        let storage = Storage::open(config.storage.with_data_dir(config.server.data_dir.clone())).await?;
+        data::make_private(&config.server.data_dir)?;
+        let storage = data::open(config.storage.with_data_dir(config.server.data_dir.clone())).await?;
         let server = Server { config, tls, plaintext_logins: false, storage, metrics };
         server.run(signals, || Ok(())).await
     })?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Makes the data directory for its owner alone; one that exists keeps its mode.
-pub fn private_directory(path: &std::path::Path) -> anyhow::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
-        .with_context(|| format!("cannot make the data directory {} (`server.data_dir`)", path.display()))
 }

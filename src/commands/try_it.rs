@@ -11,10 +11,10 @@ use posthouse_storage::Storage;
 use posthouse_storage::directory::DirectoryError;
 use serde_json::json;
 
-use super::serve::private_directory;
 use super::{password, runtime};
 use crate::cli::Try;
 use crate::config::{self, Config, ListenSection};
+use crate::data as data_dir;
 use crate::failure::Result;
 use crate::observe;
 use crate::run::{Server, Signals};
@@ -78,8 +78,8 @@ pub fn run(arguments: Try) -> Result<ExitCode> {
 
     let served = runtime()?.block_on(async {
         let signals = Signals::new()?;
-        private_directory(&data)?;
-        let storage = Storage::open(config.storage.with_data_dir(data.clone())).await?;
+        data_dir::make_private(&data)?;
+        let storage = data_dir::open(config.storage.with_data_dir(data.clone())).await?;
         demo(&storage, &password).await?;
         let kept = arguments.data.is_some();
         let ready = || {

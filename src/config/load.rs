@@ -1,6 +1,7 @@
 //! From text and environment to a [`Config`], or to every mistake at once.
 
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -9,7 +10,7 @@ use toml::{Spanned, Table, Value};
 
 use super::mistake::{Mistake, Mistakes, nearest};
 use super::schema::{Section, inline, sections};
-use super::{Config, validate};
+use super::{Config, syntax, validate};
 
 /// Where the value of a key was written; keys left at their default are not in it.
 #[derive(Debug, Default)]
@@ -42,7 +43,11 @@ pub fn from_file(
         Mistakes(vec![Mistake {
             place: file.display().to_string(),
             problem: format!("cannot be read: {error}"),
-            help: vec!["name the configuration file with --config FILE".to_owned()],
+            help: vec![match error.kind() {
+                ErrorKind::PermissionDenied => "let the user that runs this read it".to_owned(),
+                ErrorKind::InvalidData => "write it in UTF-8".to_owned(),
+                _ => "name the configuration file with --config FILE".to_owned(),
+            }],
         }])
     })?;
     let (mut config, places) = from_text(&file.display().to_string(), &text, environment, &Config::default())?;
@@ -70,19 +75,25 @@ pub fn from_text(
         values: Table::try_from(base).expect("a configuration is a table of TOML values"),
         places: Places { file: name.to_owned(), ..Places::default() },
         mistakes: Vec::new(),
+        whole: true,
     };
     reader.file(name, text);
     reader.environment(environment);
-    let Reader { values, places, mut mistakes, .. } = reader;
+    let Reader { values, places, mut mistakes, whole, .. } = reader;
     let config = Config::deserialize(values).map_err(|error| {
         // Each key was checked by itself; what is left is a fault between keys, which no section has today.
         mistakes.push(Mistake { place: name.to_owned(), problem: error.message().to_owned(), help: Vec::new() });
     });
-    if let Ok(config) = &config {
+    if let Ok(config) = &config
+        && whole
+    {
         validate::validate(config, &places, &mut mistakes);
     }
     // The file's in the order of its lines, then the environment's.
-    let line = |place: &str| place.rsplit_once(':').and_then(|(_, line)| line.parse().ok()).unwrap_or(usize::MAX);
+    let line = |place: &str| -> usize {
+        let behind = place.strip_prefix(name).and_then(|rest| rest.strip_prefix(':'));
+        behind.and_then(|line| line.split(':').next()?.parse().ok()).unwrap_or(usize::MAX)
+    };
     mistakes.sort_by_key(|mistake| line(&mistake.place));
     match config {
         Ok(config) if mistakes.is_empty() => Ok((config, places)),
@@ -95,6 +106,8 @@ struct Reader {
     values: Table,
     places: Places,
     mistakes: Vec<Mistake>,
+    /// False when a part of the file could not be read: what its keys are together is not known then.
+    whole: bool,
 }
 
 impl Reader {
@@ -108,11 +121,21 @@ impl Reader {
             format!("{name}:{line}")
         };
         let (document, errors) = DeTable::parse_recoverable(text);
-        for error in errors {
-            let place = error.span().map_or_else(|| name.to_owned(), |span| place(span.start));
-            self.mistake(&place, format!("not valid TOML: {}", error.message().trim()), Vec::new());
-        }
+        let fault = errors.iter().min_by_key(|error| error.span().map_or(0, |span| span.start));
+        // Behind it nothing is what it seems.
+        let end = match fault {
+            Some(error) => {
+                let offset = error.span().map_or(0, |span| span.start);
+                self.mistakes.push(syntax::mistake(name, text, offset, error.message()));
+                self.whole = false;
+                offset
+            }
+            None => usize::MAX,
+        };
         for (section, value) in document.into_inner() {
+            if section.span().start >= end {
+                continue;
+            }
             let here = place(section.span().start);
             let section = section.into_inner();
             let Some(index) = self.sections.iter().position(|known| known.name == section) else {
@@ -125,10 +148,19 @@ impl Reader {
                 continue;
             };
             for (key, value) in keys {
+                if key.span().start >= end || value.span().end >= end {
+                    continue;
+                }
                 let here = place(key.span().start);
                 match Value::deserialize(ValueDeserializer::from(value)) {
                     Ok(value) => self.key(&here, index, &key.into_inner(), &[value]),
-                    Err(error) => self.mistake(&here, error.message().to_owned(), Vec::new()),
+                    Err(_) if self.sections[index].keys.contains(&key.get_ref().as_ref()) => {
+                        let problem =
+                            format!("the value of `{section}.{}` is beyond what a number can be", key.get_ref());
+                        let help = format!("example: {}", self.sections[index].example(key.get_ref()));
+                        self.mistake(&here, problem, vec![help]);
+                    }
+                    Err(_) => self.key(&here, index, key.get_ref(), &[]),
                 }
             }
         }
@@ -298,16 +330,16 @@ header_bytes_max = 10
                 it belongs into section [server]: grace_seconds = 20
             posthouse.toml:3: unknown key `hostnme` in [server]
                 did you mean `hostname`? example: hostname = "localhost"
-            posthouse.toml:4: `server.log` cannot be 7: invalid type: integer `7`, expected a string
+            posthouse.toml:4: `server.log` cannot be 7: expected text in quotes
                 meaning: What is logged: `error`, `warn`, `info`, `debug` or `trace`, also by target, as in `info,posthouse_imap=debug`.
                 example: log = "info"
-            posthouse.toml:5: `server.log_format` cannot be "xml": unknown variant `xml`, expected `text` or `json`
+            posthouse.toml:5: `server.log_format` cannot be "xml": expected `text` or `json`
                 meaning: How a log line looks on standard error: `text` for people, `json` for machines.
                 example: log_format = "text"
-            posthouse.toml:6: `server.grace_seconds` cannot be -1: invalid value: integer `-1`, expected a whole number, 0 or more
+            posthouse.toml:6: `server.grace_seconds` cannot be -1: expected a whole number, 0 or more
                 meaning: Seconds that the commands being carried out have to finish at shutdown; then connections are cut.
                 example: grace_seconds = 20
-            posthouse.toml:9: `listen.smtp` cannot be ["0.0.0.0"]: not an address with a port, as 0.0.0.0:25 or [::1]:25
+            posthouse.toml:9: `listen.smtp` cannot be ["0.0.0.0"]: expected an address with a port in quotes, as "0.0.0.0:25" or "[::1]:25"
                 meaning: Mail from other servers (SMTP, STARTTLS when a certificate is configured).
                 example: smtp = ["0.0.0.0:25"]
             posthouse.toml:11: `listen.imap` has 127.0.0.1:143, which `listen.lmtp` has already
@@ -322,7 +354,7 @@ header_bytes_max = 10
                 example: header_bytes_max = 8192
             environment POSTHOUSE_HTTPS__X: there is no section `https`
                 did you mean POSTHOUSE_HTTP__X?
-            environment POSTHOUSE_HTTP__CONNECTIONS_MAX: `http.connections_max` cannot be "many": invalid type: string "many", expected a whole number, 0 or more
+            environment POSTHOUSE_HTTP__CONNECTIONS_MAX: `http.connections_max` cannot be "many": expected a whole number, 0 or more
                 meaning: Connections served at one moment, all HTTP listeners together. One more is closed at once, and counted.
                 example: connections_max = 1000
             environment POSTHOUSE_SERVER__HOSTNAME: `server.hostname` cannot be "-no-": not a host name
@@ -330,10 +362,72 @@ header_bytes_max = 10
             14 mistakes in the configuration"#]].assert_eq(&load(text, &environment).unwrap_err());
     }
 
+    /// Each text has one mistake, which is told once.
     #[test]
-    fn broken_toml_names_the_line() {
-        let error = load("[server]\nlog = \"info\nhostname = \"x\"\n[server]\n", &[]).unwrap_err();
-        assert!(error.contains("posthouse.toml:2: not valid TOML"), "{error}");
+    fn one_mistake_is_told_once() {
+        let cases = [
+            (
+                "[server]\nlog = \"info\nhostname = \"x\"\n[server]\n",
+                "posthouse.toml:2:12",
+                "text ends on its own line",
+            ),
+            ("[server]\nhostname = mail.example.org\n", "posthouse.toml:2:12", "text stands in quotes"),
+            ("[server]\nhostname = \n", "posthouse.toml:2:12", "text stands in quotes"),
+            ("[server]\nhostname \"x\"\n", "posthouse.toml:2:10", "write: key = value"),
+            ("[server]\nhostname: \"x\"\n", "posthouse.toml:2:", "write: key = value"),
+            ("[server]\nhost name = \"x\"\n", "posthouse.toml:2:", "write: key = value"),
+            ("[server\nhostname = \"x\"\n", "posthouse.toml:1:8", "in brackets: [server]"),
+            ("[listen]\nsmtp = [\"0.0.0.0:25\"\nimap = []\n", "posthouse.toml:3:", "may be missing above"),
+            ("[listen]\nsmtp = [\"a:1\", b:2]\n", "posthouse.toml:2:", "text stands in quotes"),
+            ("[listen]\nsmtp = \"0.0.0.0:25\", \"x\"\n", "posthouse.toml:2:20", "several values are a list"),
+            ("[server]\nlog = \"warn\"\nlog = \"info\"\n", "posthouse.toml:3:1", "stands once"),
+            ("[server]\nlog = \"info\"\n[server]\n", "posthouse.toml:3:2", "stands once"),
+            ("[server]\ngrace_seconds = 020\n", "posthouse.toml:2:17", "without zeros"),
+            ("[server]\ngrace_seconds = 20s\n", "posthouse.toml:2:17", "text stands in quotes"),
+            ("[server]\nlog = True\n", "posthouse.toml:2:7", "in small letters"),
+            ("[server]\nlog = 'it's'\n", "posthouse.toml:2:", "one key stands on a line"),
+            ("[server]\ndata_dir = \"C:\\mail\"\n", "posthouse.toml:2:", "is written \\\\"),
+            ("[tls]\nkey = key.pem\ncertificate = \"cert.pem\"\n", "posthouse.toml:2:7", "text stands in quotes"),
+            ("[smtp]\nerrors_max = 99999999999999999999\n", "posthouse.toml:2", "beyond what a number can be"),
+            ("[smtp]\nerror_max = 99999999999999999999\n", "posthouse.toml:2", "did you mean `errors_max`?"),
+            ("[server]\nlog = [\"x\"]\n", "posthouse.toml:2", "expected text in quotes"),
+            ("[server]\nlog = true\n", "posthouse.toml:2", "expected text in quotes"),
+            ("[server]\ndata_dir = 5\n", "posthouse.toml:2", "expected text in quotes"),
+            ("[server]\ndata_dir = \"\"\n", "posthouse.toml:2", "is empty"),
+            ("[server]\ngrace_seconds = 1.5\n", "posthouse.toml:2", "expected a whole number, 0 or more"),
+            ("[smtp]\nmessage_bytes_max = \"25M\"\n", "posthouse.toml:2", "expected a whole number, 0 or more"),
+            ("[listen]\nsmtp = \"0.0.0.0:25\"\n", "posthouse.toml:2", "expected a list in brackets"),
+            ("[listen]\nsmtp = 25\n", "posthouse.toml:2", "expected a list in brackets"),
+            ("[listen]\nsmtp = [25]\n", "posthouse.toml:2", "expected an address with a port in quotes"),
+            ("[listen]\nsmtp = [\"localhost:25\"]\n", "posthouse.toml:2", "expected an address with a port in quotes"),
+            ("server = 1\n", "posthouse.toml:1", "write: [server]"),
+            ("[[server]]\n", "posthouse.toml:1", "write: [server]"),
+            ("[server.smtp]\nx = 1\n", "posthouse.toml:1", "unknown key `smtp` in [server]"),
+        ];
+        for (text, place, help) in cases {
+            let error = load(text, &[]).unwrap_err();
+            assert!(error.starts_with(place) && error.contains(help), "{text:?}: {place}, {help:?} in {error}");
+            assert!(error.ends_with("\n1 mistake in the configuration"), "{text:?}: {error}");
+            for raw in ["invalid type", "invalid value", "sequence", "u64", "usize", "i128"] {
+                assert!(!error.contains(raw), "{raw:?} in {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_stands_before_the_fault_is_told_too() {
+        let text = "[server]\nhostnme = \"ü\"\nlog = \"ä\" \"b\"\n[http]\nheaders_max = 0\n[nothing]\n";
+        expect![[r#"
+            posthouse.toml:2: unknown key `hostnme` in [server]
+                did you mean `hostname`? example: hostname = "localhost"
+            posthouse.toml:3:11: not valid TOML: unexpected key or value
+                log = "ä" "b"
+                          ^
+                one key stands on a line; several values are a list: key = ["a", "b"]
+            environment POSTHOUSE_SERVER__LOGS: unknown key `logs` in [server]
+                did you mean `log`? example: log = "info"
+            3 mistakes in the configuration"#]]
+        .assert_eq(&load(text, &[("POSTHOUSE_SERVER__LOGS", "x")]).unwrap_err());
     }
 
     #[test]

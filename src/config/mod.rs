@@ -1,13 +1,14 @@
 //! One TOML file and the environment, checked as a whole before anything starts.
 //!
 //! [`sections`] holds the binary's own keys, the crates hold theirs; [`schema`] knows all of them from their types;
-//! [`load`] reads and reports; [`validate`] checks what a type cannot say; [`reference`](mod@reference) writes the page.
+//! [`load`] reads and reports; [`syntax`] says what is not TOML; [`validate`] checks what a type cannot say; [`reference`](mod@reference) writes the page.
 
 pub mod load;
 pub mod mistake;
 pub mod reference;
 pub mod schema;
 pub mod sections;
+pub mod syntax;
 pub mod validate;
 
 use posthouse_http::HttpConfig;

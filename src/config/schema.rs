@@ -57,16 +57,20 @@ fn check<T: DeserializeOwned>(key: &str, value: Value) -> Result<(), String> {
     T::deserialize(one).map(drop).map_err(|error| plain(error.message().trim()))
 }
 
-/// Rust's names of types in words.
+/// What was expected, in words: the value itself is shown beside it.
 fn plain(message: &str) -> String {
-    let (start, last) = message.rsplit_once(' ').unwrap_or(("", message));
-    match last {
-        "u16" | "u32" | "u64" | "usize" => format!("{start} a whole number, 0 or more"),
-        "invalid" | "syntax" if message.contains("socket address") => {
-            "not an address with a port, as 0.0.0.0:25 or [::1]:25".to_owned()
-        }
-        _ => message.to_owned(),
+    if message.contains("socket address") {
+        return "expected an address with a port in quotes, as \"0.0.0.0:25\" or \"[::1]:25\"".to_owned();
     }
+    let Some((_, expected)) = message.rsplit_once("expected ") else { return message.to_owned() };
+    let expected = match expected {
+        "u16" | "u32" | "u64" | "usize" => "a whole number, 0 or more",
+        "a sequence" => "a list in brackets, as [\"a\", \"b\"]",
+        "a string" | "path string" => "text in quotes",
+        "a boolean" => "true or false",
+        other => other,
+    };
+    format!("expected {expected}")
 }
 
 impl Section {
