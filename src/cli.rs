@@ -150,10 +150,13 @@ pub enum AccountAction {
         #[command(flatten)]
         at: Whereabouts,
     },
-    /// Remove an account: it can no longer log in or receive mail.
+    /// Remove an account: it can no longer log in or receive mail. Refused while aliases lead to it.
     Remove {
         /// Its address.
         address: String,
+        /// Also when aliases lead to it.
+        #[arg(long)]
+        force: bool,
         /// Where.
         #[command(flatten)]
         at: Whereabouts,
@@ -212,7 +215,7 @@ pub enum AliasAction {
         #[command(flatten)]
         at: Whereabouts,
     },
-    /// List the aliases.
+    /// List the aliases, and those of their targets that receive nothing.
     List {
         /// Where.
         #[command(flatten)]

@@ -63,6 +63,42 @@ fn administer(data: &str) {
     assert_eq!(line("all@example.org").unwrap()["targets"], serde_json::json!(["ann@example.org", "bo@example.org"]));
     assert_eq!(line("@example.org").unwrap()["targets"], serde_json::json!(["ann@example.org"]));
     assert!(ok(&["alias", "list"]).contains("ALIAS"));
+    assert_eq!(line("all@example.org").unwrap()["dangling"], serde_json::json!([]));
+
+    // What leads to an account keeps it from being removed unawares; told are the targets that receive nothing.
+    fails(&["account", "remove", "Ann@example.org"], "all@example.org, @example.org still lead to");
+    fails(&["account", "remove", "ann@example.org"], "`posthouse alias add all@example.org TARGET…`");
+    let notes = |value: serde_json::Value| -> Vec<String> { serde_json::from_value(value["notes"].clone()).unwrap() };
+    ok(&["alias", "add", "tag@example.org", "bo+news@example.org"]);
+    fails(&["account", "remove", "bo@example.org"], "all@example.org, tag@example.org still lead to");
+    assert_eq!(
+        notes(json(&["account", "disable", "bo@example.org"])),
+        [
+            "all@example.org leads to bo@example.org, who receives nothing now",
+            "tag@example.org leads to bo+news@example.org, who receives nothing now, and mail to tag@example.org is \
+             refused"
+        ]
+    );
+    assert_eq!(notes(json(&["account", "enable", "bo@example.org"])), Vec::<String>::new());
+    ok(&["alias", "remove", "tag@example.org"]);
+    assert_eq!(
+        notes(json(&["account", "remove", "ann@example.org", "--force"])),
+        [
+            "all@example.org leads to ann@example.org, who receives nothing now",
+            "the catch-all @example.org is gone with it",
+            "nobody reads postmaster@example.org any more, which every domain must have: `posthouse alias add \
+             postmaster@example.org TARGET`",
+            "nobody reads abuse@example.org any more, which every domain must have: `posthouse alias add \
+             abuse@example.org TARGET`"
+        ]
+    );
+    let aliases = json(&["alias", "list"]);
+    assert_eq!(aliases[0]["dangling"], serde_json::json!(["ann@example.org"]), "{aliases}");
+    assert!(ok(&["alias", "list"]).lines().nth(1).unwrap().ends_with("  ann@example.org"));
+    fails(&["alias", "add", "@example.org", "ann@example.org"], "nobody here receives mail for ann@example.org");
+    ok(&["account", "add", "ann@example.org", "--generate"]);
+    ok(&["alias", "add", "@example.org", "ann@example.org"]);
+
     fails(&["domain", "remove", "example.org"], "remove them first");
     ok(&["alias", "remove", "all@example.org"]);
     ok(&["alias", "remove", "@example.org"]);
@@ -95,6 +131,34 @@ fn on_a_running_server() {
     // The same directory, now that nobody holds it.
     let (out, _) = expect(0, &["account", "list", "--data", text]);
     assert!(out.contains("alice@example.test"), "{out}");
+}
+
+/// What leads to nobody is refused before the message is sent.
+#[test]
+fn an_alias_without_a_reader_refuses_mail() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Server::trial(directory.path());
+    let at = ["--data", directory.path().to_str().unwrap()];
+    let ok = |arguments: &[&str]| expect(0, &[arguments, &at].concat());
+    ok(&["alias", "add", "sales@example.test", "alice@example.test"]);
+    ok(&["alias", "add", "team@example.test", "alice@example.test", "bob@example.test"]);
+    let rcpt = |address: &str, code: u16| {
+        let mut smtp = server.smtp();
+        smtp.reply(220);
+        smtp.smtp("EHLO client.test", 250);
+        smtp.smtp("MAIL FROM:<a@b.test>", 250);
+        smtp.smtp(&format!("RCPT TO:<{address}>"), code)
+    };
+    rcpt("sales@example.test", 250);
+    let (_, error) = ok(&["account", "remove", "alice@example.test", "--force"]);
+    assert!(
+        error.contains("note: sales@example.test leads to alice@example.test, who receives nothing now"),
+        "{error}"
+    );
+    let refused = rcpt("sales@example.test", 550);
+    assert!(refused.starts_with("550 5.1.1 "), "{refused}");
+    rcpt("team@example.test", 250);
+    assert_eq!(server.terminate(), 0);
 }
 
 #[test]

@@ -2,10 +2,11 @@
 //!
 //! [`protocol`] says what can be asked, [`operations`] does it over an opened storage, [`server`] takes calls on a
 //! Unix socket inside the data directory, and [`client`] finds out whether a server is there or opens the storage
-//! itself. [`frames`] carries messages in bulk.
+//! itself. [`frames`] carries messages in bulk; [`leads`] finds aliases that lead to nobody.
 
 pub mod client;
 pub mod frames;
+pub mod leads;
 pub mod operations;
 pub mod protocol;
 pub mod server;

@@ -11,7 +11,8 @@ use posthouse_storage::message::MessageWriter;
 use tokio::sync::mpsc;
 
 use super::frames::Frame;
-use super::protocol::{AccountLine, AliasLine, Answer, Call, Imported, MailboxLine, MessageMeta};
+use super::leads::{self, Before};
+use super::protocol::{AccountLine, Answer, Call, Imported, MailboxLine, MessageMeta};
 use crate::files::MESSAGE_BYTES_MAX;
 
 /// Messages and bytes that an import adds in one step.
@@ -37,11 +38,22 @@ pub async fn perform(storage: &Storage, call: Call) -> anyhow::Result<Answer> {
         Call::AccountAdd { address, password, quota_bytes } => {
             account_add(storage, &address, &password, quota_bytes).await?;
         }
-        Call::AccountRemove { address } => drop(directory.account_remove(&address).await?),
+        Call::AccountRemove { address, force } => {
+            if !force {
+                leads::nothing_names(storage, &address).await?;
+            }
+            let before = Before::note(storage, &address).await?;
+            directory.account_remove(&address).await?;
+            return noted(storage, before).await;
+        }
         Call::AccountSetPassword { address, password } => {
             directory.account_set_password(&address, Some(&password)).await?;
         }
-        Call::AccountEnable { address, enabled } => directory.account_set_enabled(&address, enabled).await?,
+        Call::AccountEnable { address, enabled } => {
+            let before = Before::note(storage, &address).await?;
+            directory.account_set_enabled(&address, enabled).await?;
+            return noted(storage, before).await;
+        }
         Call::AccountQuota { address, bytes } => {
             let account = account(storage, &address).await?;
             directory.account_set_quota(&address, bytes).await?;
@@ -58,21 +70,17 @@ pub async fn perform(storage: &Storage, call: Call) -> anyhow::Result<Answer> {
                 _ => bail!("a catch-all leads to one address; make an alias for several and name that"),
             },
         },
-        Call::AliasRemove { alias } => match alias.strip_prefix('@') {
-            None => directory.alias_remove(&alias).await?,
-            Some(domain) => directory.domain_set_catch_all(domain, None).await?,
-        },
-        Call::AliasList => {
-            let aliases = directory.alias_list(None).await?.into_iter();
-            let mut lines: Vec<_> =
-                aliases.map(|alias| AliasLine { alias: alias.address, targets: alias.targets }).collect();
-            for domain in directory.domain_list().await? {
-                if let Some(target) = domain.catch_all {
-                    lines.push(AliasLine { alias: format!("@{}", domain.name), targets: vec![target] });
+        Call::AliasRemove { alias } => {
+            let before = Before::note(storage, &alias).await?;
+            match alias.strip_prefix('@') {
+                None => {
+                    directory.alias_remove(&alias).await?;
+                    return noted(storage, before).await;
                 }
+                Some(domain) => directory.domain_set_catch_all(domain, None).await?,
             }
-            return Ok(Answer::Aliases(lines));
         }
+        Call::AliasList => return Ok(Answer::Aliases(leads::aliases(storage).await?)),
         Call::Mailboxes { account: address } => {
             let state = account(storage, &address).await?.refresh().await?;
             let selectable = state.mailboxes.values().filter(|mailbox| mailbox.selectable);
@@ -84,6 +92,12 @@ pub async fn perform(storage: &Storage, call: Call) -> anyhow::Result<Answer> {
         }
     }
     Ok(Answer::Done)
+}
+
+/// The answer to a change that may have left addresses without a reader.
+async fn noted(storage: &Storage, before: Before) -> anyhow::Result<Answer> {
+    let notes = before.lost(storage).await?;
+    Ok(if notes.is_empty() { Answer::Done } else { Answer::Noted(notes) })
 }
 
 /// Makes an account, with its mailboxes and its quota.

@@ -20,7 +20,12 @@ pub enum Call {
     /// List accounts.
     AccountList,
     /// Remove an account.
-    AccountRemove { address: String },
+    AccountRemove {
+        address: String,
+        /// Also when aliases lead to it.
+        #[serde(default)]
+        force: bool,
+    },
     /// Change a password.
     AccountSetPassword { address: String, password: String },
     /// Allow or refuse logins and mail.
@@ -43,6 +48,8 @@ pub enum Call {
 pub enum Answer {
     /// It was done.
     Done,
+    /// It was done, and this is to be known about it.
+    Noted(Vec<String>),
     /// Domains.
     Domains(Vec<String>),
     /// Accounts.
@@ -75,6 +82,9 @@ pub struct AliasLine {
     pub alias: String,
     /// Where it leads.
     pub targets: Vec<String>,
+    /// Targets that receive nothing: removed since, or disabled.
+    #[serde(default)]
+    pub dangling: Vec<String>,
 }
 
 /// One mailbox of an account.

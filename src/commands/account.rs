@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use serde_json::json;
 
-use super::{administer, human, password, say, table};
+use super::{administer, human, noted, password, say, table};
 use crate::admin::protocol::{Answer, Call};
 use crate::cli::{AccountAction, Whereabouts};
 use crate::failure::Result;
@@ -26,8 +26,8 @@ pub async fn run(action: AccountAction) -> Result<ExitCode> {
             administer(&at, async |admin| admin.call(call).await).await?;
             with_password(&at, &address, "has a new password", &chosen)
         }
-        AccountAction::Remove { address, at } => {
-            done(&at, &address, "removed", Call::AccountRemove { address: address.clone() }).await
+        AccountAction::Remove { address, force, at } => {
+            done(&at, &address, "removed", Call::AccountRemove { address: address.clone(), force }).await
         }
         AccountAction::Disable { address, at } => {
             done(&at, &address, "disabled", Call::AccountEnable { address: address.clone(), enabled: false }).await
@@ -59,8 +59,8 @@ pub async fn run(action: AccountAction) -> Result<ExitCode> {
 }
 
 async fn done(at: &Whereabouts, address: &str, what: &str, call: Call) -> Result<ExitCode> {
-    administer(at, async |admin| admin.call(call).await).await?;
-    say(at.json, &json!({ "account": address }), || format!("{address} {what}"))
+    let notes = noted(administer(at, async |admin| admin.call(call).await).await?, at.json);
+    say(at.json, &json!({ "account": address, "notes": notes }), || format!("{address} {what}"))
 }
 
 /// A password made here is shown this once; one that was given is not repeated.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use serde_json::json;
 
-use super::{administer, say, table};
+use super::{administer, noted, say, table};
 use crate::admin::protocol::{Answer, Call};
 use crate::cli::AliasAction;
 use crate::failure::Result;
@@ -22,8 +22,8 @@ pub async fn run(action: AliasAction) -> Result<ExitCode> {
         }
         AliasAction::Remove { alias, at } => {
             let call = Call::AliasRemove { alias: alias.clone() };
-            administer(&at, async |admin| admin.call(call).await).await?;
-            say(at.json, &json!({ "alias": alias }), || format!("{alias} removed"))
+            let notes = noted(administer(&at, async |admin| admin.call(call).await).await?, at.json);
+            say(at.json, &json!({ "alias": alias, "notes": notes }), || format!("{alias} removed"))
         }
         AliasAction::List { at } => {
             let aliases = administer(&at, async |admin| match admin.call(Call::AliasList).await? {
@@ -31,8 +31,11 @@ pub async fn run(action: AliasAction) -> Result<ExitCode> {
                 other => bail!("unexpected answer {other:?}"),
             })
             .await?;
-            let rows: Vec<_> = aliases.iter().map(|line| [line.alias.clone(), line.targets.join(", ")]).collect();
-            say(at.json, &aliases, || table(["ALIAS", "LEADS TO"], &rows))
+            let rows: Vec<_> = aliases
+                .iter()
+                .map(|line| [line.alias.clone(), line.targets.join(", "), line.dangling.join(", ")])
+                .collect();
+            say(at.json, &aliases, || table(["ALIAS", "LEADS TO", "OF THESE RECEIVE NOTHING"], &rows))
         }
     }
 }

@@ -19,6 +19,7 @@ use posthouse_storage::StorageConfig;
 use serde::Serialize;
 
 use crate::admin::Admin;
+use crate::admin::protocol::Answer;
 use crate::cli::{Command, Whereabouts};
 use crate::config;
 use crate::data;
@@ -97,6 +98,15 @@ fn say(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) -> Res
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says on standard error what is to be known about a change that was made; the notes, for an answer in JSON.
+fn noted(answer: Answer, json: bool) -> Vec<String> {
+    let Answer::Noted(notes) = answer else { return Vec::new() };
+    if !json {
+        notes.iter().for_each(|note| eprintln!("note: {note}"));
+    }
+    notes
 }
 
 /// A table with aligned columns.
