@@ -9,6 +9,7 @@ mod config;
 mod data;
 mod failure;
 mod files;
+mod listen;
 mod observe;
 mod run;
 mod tls;

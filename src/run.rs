@@ -23,6 +23,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::admin::server::AdminSocket;
 use crate::config::{Config, ListenSection};
+use crate::listen::{self, Door, Places};
 use crate::observe;
 use crate::tls::Tls;
 
@@ -236,10 +237,16 @@ impl Roles<'_> {
             self.tls(),
             self.plaintext_logins,
         ));
+        let smtp = &self.config.smtp;
+        let places = Arc::new(Places::new(smtp.connections_max, Some(smtp.connections_per_peer_max)));
         for (listeners, role) in roles {
             for listener in listeners {
-                let server = Arc::clone(&server);
-                tracker.spawn(posthouse_smtp_in::serve(listener, role, server, tracker.clone(), token.clone()));
+                let farewell = posthouse_smtp_in::farewell(role);
+                let door = Door { protocol: "smtp", role: role.label(), places: Arc::clone(&places), farewell };
+                let (server, stop) = (Arc::clone(&server), token.clone());
+                let serve =
+                    move |stream, peer| posthouse_smtp_in::serve(stream, peer, role, Arc::clone(&server), stop.clone());
+                tracker.spawn(listen::accept(listener, door, serve, tracker.clone(), token.clone()));
             }
         }
     }
@@ -253,10 +260,17 @@ impl Roles<'_> {
         let mut config = self.config.imap.clone();
         config.plaintext_login_on_loopback = self.plaintext_logins;
         let server = posthouse_imap::Server::new(config, Arc::clone(self.storage), self.tls());
+        // Not limited for one peer: behind one address there may be a whole office, with some connections each.
+        let places = Arc::new(Places::new(self.config.imap.connections_max, None));
         for (listeners, role) in roles {
             for listener in listeners {
-                let server = Arc::clone(&server);
-                tracker.spawn(posthouse_imap::serve(listener, role, server, tracker.clone(), token.clone()));
+                let farewell = posthouse_imap::farewell(role);
+                let label = if role == posthouse_imap::Role::Imaps { "imaps" } else { "imap" };
+                let door = Door { protocol: "imap", role: label, places: Arc::clone(&places), farewell };
+                let (server, stop) = (Arc::clone(&server), token.clone());
+                let serve =
+                    move |stream, peer| posthouse_imap::serve(stream, peer, role, Arc::clone(&server), stop.clone());
+                tracker.spawn(listen::accept(listener, door, serve, tracker.clone(), token.clone()));
             }
         }
     }

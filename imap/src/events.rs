@@ -4,10 +4,6 @@ use std::net::SocketAddr;
 
 use posthouse_storage::account::{AccountError, Uid};
 
-pub(crate) fn accept_failed(error: &std::io::Error) {
-    tracing::warn!(%error, "a connection could not be accepted");
-}
-
 pub(crate) fn opened(tls: bool) {
     metrics::counter!("posthouse_imap_connections_total", "tls" => if tls { "yes" } else { "no" }).increment(1);
     metrics::gauge!("posthouse_imap_connections").increment(1.0);
@@ -17,11 +13,6 @@ pub(crate) fn opened(tls: bool) {
 pub(crate) fn closed(why: &dyn std::fmt::Display) {
     metrics::gauge!("posthouse_imap_connections").decrement(1.0);
     tracing::debug!(%why, "connection closed");
-}
-
-pub(crate) fn refused(peer: SocketAddr) {
-    metrics::counter!("posthouse_imap_refused_total").increment(1);
-    tracing::warn!(%peer, "too many IMAP connections; one more was refused");
 }
 
 pub(crate) fn logged_in(address: &str, mechanism: &'static str) {

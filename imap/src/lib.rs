@@ -2,7 +2,7 @@
 //!
 //! `wire` frames and parses (bytes in any split, no waiting), `session` holds what a connection is and decides,
 //! `command/<verb>` carries commands out over an account, `view` knows what a session has told its client, `tell` tells
-//! it what is new, `serve` owns the sockets.
+//! it what is new, `serve` owns the connections.
 
 mod command;
 mod config;
@@ -18,4 +18,4 @@ mod view;
 pub mod wire;
 
 pub use config::ImapConfig;
-pub use serve::{Role, Server, serve};
+pub use serve::{Role, Server, farewell, serve};

@@ -1,6 +1,5 @@
 //! One function per event: it logs and counts together. Labels come from closed sets.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use posthouse_storage::account::AccountId;
@@ -22,12 +21,6 @@ pub fn connection_closed(role: Role) {
     tracing::debug!("connection closed");
 }
 
-/// A connection was sent away since there are too many.
-pub fn connection_refused(role: Role, peer: SocketAddr) {
-    metrics::counter!("posthouse_smtp_connections_refused_total", "role" => role.label()).increment(1);
-    tracing::debug!(%peer, "too many connections");
-}
-
 /// A connection failed: the peer was too slow, spoke bad TLS, or went away.
 pub fn connection_failed(role: Role, error: &ConnectionError) {
     let step = match error {
@@ -38,12 +31,6 @@ pub fn connection_failed(role: Role, error: &ConnectionError) {
     };
     metrics::counter!("posthouse_smtp_connection_errors_total", "role" => role.label(), "step" => step).increment(1);
     tracing::debug!(step, error = error as &dyn std::error::Error, "connection failed");
-}
-
-/// Taking connections failed (descriptors used up, for instance); tried again shortly.
-pub fn accept_failed(role: Role, error: &std::io::Error) {
-    metrics::counter!("posthouse_smtp_accept_errors_total", "role" => role.label()).increment(1);
-    tracing::warn!(role = role.label(), %error, "cannot accept connections for the moment");
 }
 
 /// A peer was told no.

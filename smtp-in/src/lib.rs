@@ -16,5 +16,5 @@ pub mod session;
 pub mod wire;
 
 pub use config::SmtpConfig;
-pub use serve::{Server, serve};
+pub use serve::{Server, farewell, serve};
 pub use session::Role;

@@ -1,28 +1,23 @@
-//! Sockets: accepts, counts, shakes hands, and drives one [`Session`] per connection. Decides nothing that a session
-//! can.
+//! Connections: shakes hands, and drives one [`Session`] per connection. Decides nothing that a session can.
 //!
-//! Shutdown: nothing is accepted any more; a message whose final dot has arrived is delivered and answered; everybody
+//! Shutdown: a message whose final dot has arrived is delivered and answered; everybody
 //! else is told 421.
 
 mod connection;
 mod input;
-mod places;
 mod receive;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 use posthouse_storage::Storage;
 use rustls::ServerConfig;
 use rustls::server::ServerSessionMemoryCache;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
-use tracing::Instrument;
 
 use crate::config::SmtpConfig;
 use crate::error::ConnectionError;
@@ -30,19 +25,17 @@ use crate::events;
 use crate::reply::Reply;
 use crate::session::{Role, Session, Settings, Tls};
 use connection::{Connection, End};
-use places::Places;
 
 /// TLS sessions remembered for resumption.
 const TLS_SESSIONS: usize = 1_024;
 
-/// What all SMTP listeners share.
+/// What all SMTP connections share.
 pub struct Server {
     config: Arc<SmtpConfig>,
     hostname: Arc<str>,
     storage: Arc<Storage>,
     tls: Option<TlsAcceptor>,
     plaintext_auth: bool,
-    places: Places,
 }
 
 impl Server {
@@ -55,7 +48,6 @@ impl Server {
         tls: Option<Arc<ServerConfig>>,
         plaintext_auth: bool,
     ) -> Self {
-        let places = Places::new(config.connections_max, config.connections_per_peer_max);
         let tls = tls.map(|tls| {
             let mut own = ServerConfig::clone(&tls);
             // Sessions of another service are not resumed here, and who believes to speak HTTP is not answered: a
@@ -64,7 +56,7 @@ impl Server {
             own.alpn_protocols = vec![b"smtp".to_vec()];
             TlsAcceptor::from(Arc::new(own))
         });
-        Self { config: Arc::new(config), hostname: hostname.into(), storage, tls, plaintext_auth, places }
+        Self { config: Arc::new(config), hostname: hostname.into(), storage, tls, plaintext_auth }
     }
 
     fn session(&self, role: Role, tls: Tls, peer: IpAddr) -> Session {
@@ -78,60 +70,19 @@ impl Server {
     }
 }
 
-/// Serves one listener until `token` is cancelled; connections run in `tracker`. Returns when nothing is accepted any
-/// more; wait for `tracker` to see the connections end.
-pub async fn serve(
-    listener: TcpListener,
-    role: Role,
-    server: Arc<Server>,
-    tracker: TaskTracker,
-    token: CancellationToken,
-) {
-    loop {
-        let accepted = tokio::select! {
-            () = token.cancelled() => return,
-            accepted = listener.accept() => accepted,
-        };
-        let (mut stream, peer) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                events::accept_failed(role, &error);
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        let Some(place) = server.places.take(peer.ip()) else {
-            events::connection_refused(role, peer);
-            if role != Role::Submissions {
-                // A fresh socket takes a line without waiting; if not, the peer learns by the close.
-                let line = [Reply::TooManyConnections.line(), "\r\n"].concat();
-                drop(tokio::time::timeout(Duration::from_millis(10), stream.write_all(line.as_bytes())).await);
-            }
-            continue;
-        };
-        let span = tracing::info_span!("connection", protocol = "smtp", role = role.label(), %peer);
-        let (server, token) = (Arc::clone(&server), token.clone());
-        let task = async move {
-            events::connection_opened(role);
-            if let Err(error) = tcp(stream, peer.ip(), role, &server, &token).await {
-                events::connection_failed(role, &error);
-            }
-            events::connection_closed(role);
-            drop(place);
-        };
-        tracker.spawn(task.instrument(span));
-    }
+/// The line that a connection is told for which there is no place; none where only TLS would be understood.
+pub fn farewell(role: Role) -> Option<&'static str> {
+    (role != Role::Submissions).then(|| Reply::TooManyConnections.line())
 }
 
-async fn tcp(
-    stream: TcpStream,
-    peer: IpAddr,
-    role: Role,
-    server: &Server,
-    token: &CancellationToken,
-) -> Result<(), ConnectionError> {
-    stream.set_nodelay(true).map_err(ConnectionError::Lost)?;
-    connection(stream, peer, role, server, token).await
+/// Serves one accepted connection to its end. When `token` is cancelled, a message whose final dot has arrived is
+/// delivered and answered, and the peer is told 421.
+pub async fn serve(stream: TcpStream, peer: SocketAddr, role: Role, server: Arc<Server>, token: CancellationToken) {
+    events::connection_opened(role);
+    if let Err(error) = connection(stream, peer.ip(), role, &server, &token).await {
+        events::connection_failed(role, &error);
+    }
+    events::connection_closed(role);
 }
 
 /// Serves one connection over any stream, to its end.

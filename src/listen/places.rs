@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Counts connections. Bounded by the connections there are.
 #[derive(Debug)]
-pub(super) struct Places {
+pub struct Places {
     counts: Arc<Mutex<Counts>>,
     max: usize,
-    per_peer_max: usize,
+    per_peer_max: Option<usize>,
 }
 
 #[derive(Debug, Default)]
@@ -20,32 +20,33 @@ struct Counts {
 
 /// One connection's place; given back when dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub struct Place {
     counts: Arc<Mutex<Counts>>,
     peer: Option<[u8; 8]>,
 }
 
 impl Places {
-    pub(super) fn new(max: usize, per_peer_max: usize) -> Self {
+    /// So many in all, and for one peer if that is limited.
+    pub fn new(max: usize, per_peer_max: Option<usize>) -> Self {
         Self { counts: Arc::default(), max, per_peer_max }
     }
 
     /// A place for a connection from `peer`; `None` when there is none left.
-    pub(super) fn take(&self, peer: IpAddr) -> Option<Place> {
-        let peer = key(peer);
+    pub fn take(&self, peer: IpAddr) -> Option<Place> {
+        let peer = self.per_peer_max.and_then(|max| Some((key(peer)?, max)));
         let mut counts = lock(&self.counts);
         if counts.all >= self.max {
             return None;
         }
-        if let Some(peer) = peer {
+        if let Some((peer, max)) = peer {
             let count = counts.by_peer.get(&peer).copied().unwrap_or(0);
-            if count >= self.per_peer_max {
+            if count >= max {
                 return None;
             }
             counts.by_peer.insert(peer, count + 1);
         }
         counts.all += 1;
-        Some(Place { counts: Arc::clone(&self.counts), peer })
+        Some(Place { counts: Arc::clone(&self.counts), peer: peer.map(|(peer, _)| peer) })
     }
 }
 
@@ -89,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_peer_has_its_share_and_places_come_back() {
-        let places = Places::new(5, 2);
+        let places = Places::new(5, Some(2));
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let first = places.take(ip("192.0.2.1")).unwrap();
         let second = places.take(ip("::ffff:192.0.2.1")).unwrap();
