@@ -1,9 +1,12 @@
 //! mbox in its reversible form ("mboxrd"): `From ` lines between messages, `>` before what looks like one, flags in
 //! Status and X-Status fields.
 //!
-//! Lines end with LF in the file. A message with a bare LF of its own is written octet for octet instead, so it comes
-//! back as it was; only a last line without an end gets one. Status, X-Status and X-Keywords fields belong to the
-//! file: they are read and left out.
+//! Lines end with LF in the file. A message with a bare LF of its own is written octet for octet instead, behind a
+//! `From ` line that ends with CRLF, so it comes back as it was; only a last line without an end gets one. Status,
+//! X-Status and X-Keywords fields belong to the file: they are read and left out.
+//!
+//! The `From ` line holds the envelope's sender and the time received. A message that has no Return-Path of its own
+//! gets one from it (RFC 5321 §4.4 puts it in front); the other way round the line is written from Return-Path.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
@@ -11,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-use super::{Found, MESSAGE_BYTES_MAX, Source, date_in_header, header, now_ms, to_crlf};
+use super::{Found, MESSAGE_BYTES_MAX, Source, date_in_header, field, header, now_ms, to_crlf};
 use crate::admin::client::Outgoing;
 use crate::admin::protocol::MessageMeta;
 
@@ -137,8 +140,14 @@ fn taken(from: &[u8], octets: Vec<u8>) -> Outgoing {
         }
     }
     kept.extend_from_slice(&octets[end..]);
-    let octets = to_crlf(kept);
-    meta.received_at_ms = date_of_from(from).or_else(|| date_in_header(&octets)).unwrap_or_else(now_ms);
+    let mut octets = if from.ends_with(b"\r\n") { kept } else { to_crlf(kept) };
+    let from = FromLine::parse(from);
+    meta.received_at_ms = from.received_at_ms.or_else(|| date_in_header(&octets)).unwrap_or_else(now_ms);
+    if let Some(sender) = from.sender
+        && field(header(&octets), "return-path").is_none()
+    {
+        octets.splice(..0, format!("Return-Path: <{sender}>\r\n").into_bytes());
+    }
     Outgoing { meta, octets: octets.into() }
 }
 
@@ -161,15 +170,47 @@ fn status_field(line: &[u8], meta: &mut MessageMeta) -> bool {
     true
 }
 
-/// `From SENDER Thu Jan  1 00:00:02 1970`, in UTC.
-fn date_of_from(line: &[u8]) -> Option<i64> {
-    let line = std::str::from_utf8(line).ok()?;
-    let words: Vec<&str> = line.split_whitespace().collect();
-    // Behind the year some write a zone; it is not needed often enough to be guessed at.
-    let year = words.iter().rposition(|word| word.len() == 4 && word.bytes().all(|byte| byte.is_ascii_digit()))?;
-    let date = words.get(year.checked_sub(3)?..=year)?.join(" ");
-    let date = jiff::fmt::strtime::parse("%b %d %H:%M:%S %Y", date).ok()?.to_datetime().ok()?;
-    jiff::tz::TimeZone::UTC.to_timestamp(date).ok().map(jiff::Timestamp::as_millisecond)
+/// What a `From ` line says: `From SENDER Thu Jan  1 00:00:02 1970`, in UTC unless an offset stands before or behind
+/// the year.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct FromLine {
+    /// A sender that is an address; others stand for none (`MAILER-DAEMON`, `-`) or for nothing at all.
+    sender: Option<String>,
+    received_at_ms: Option<i64>,
+}
+
+impl FromLine {
+    fn parse(line: &[u8]) -> Self {
+        let Ok(line) = std::str::from_utf8(line) else { return Self::default() };
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let is_time =
+            |word: &&str| word.contains(':') && word.bytes().all(|byte| byte.is_ascii_digit() || byte == b':');
+        // Weekday, month and day stand before the time.
+        let time = words.iter().rposition(is_time).filter(|&at| at >= 4);
+        let sender = match (words.get(1), time) {
+            (Some(&sender), Some(5) | None) if is_address(sender) => Some(sender.to_owned()),
+            _ => None,
+        };
+        Self { sender, received_at_ms: time.and_then(|at| Self::moment(&words, at)) }
+    }
+
+    fn moment(words: &[&str], time: usize) -> Option<i64> {
+        let behind = &words[time + 1..];
+        let year = behind.iter().find(|word| word.len() == 4 && word.bytes().all(|byte| byte.is_ascii_digit()))?;
+        let offset = behind.iter().find(|word| word.len() == 5 && word.starts_with(['+', '-'])).unwrap_or(&"+0000");
+        let seconds = if words[time].matches(':').count() == 1 { ":00" } else { "" };
+        let text = format!("{} {} {}{seconds} {year} {offset}", words[time - 2], words[time - 1], words[time]);
+        let moment = jiff::fmt::strtime::parse("%b %d %H:%M:%S %Y %z", text).ok()?.to_timestamp().ok()?;
+        Some(moment.as_millisecond())
+    }
+}
+
+/// True for what can stand in a Return-Path and in a `From ` line alike: no spaces, no quotes, a domain with a dot.
+/// Some programs write numbers of their own there, as `17…@xxx`.
+fn is_address(word: &str) -> bool {
+    let plain = word.bytes().all(|byte| byte.is_ascii_graphic() && !b"<>()\"\\,;".contains(&byte));
+    let domain = word.rsplit_once('@').filter(|(local, _)| !local.is_empty()).map(|(_, domain)| domain);
+    plain && domain.is_some_and(|domain| domain.trim_matches('.').contains('.'))
 }
 
 /// Writes an mbox file.
@@ -206,11 +247,18 @@ impl Writer {
     fn end(&mut self) -> io::Result<()> {
         let Some((meta, octets)) = self.open.take() else { return Ok(()) };
         let date = jiff::Timestamp::from_millisecond(meta.received_at_ms).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
-        writeln!(self.file, "From MAILER-DAEMON {}", date.strftime("%a %b %e %H:%M:%S %Y"))?;
-        let crlf_only =
-            octets.iter().enumerate().all(|(at, &byte)| byte != b'\n' || (at > 0 && octets[at - 1] == b'\r'));
+        // A CR before a line's end would be taken for a part of it.
+        let crlf_only = octets.split_inclusive(|&byte| byte == b'\n').all(|line| match line.strip_suffix(b"\n") {
+            Some(line) => line.ends_with(b"\r") && !line.ends_with(b"\r\r"),
+            None => !line.ends_with(b"\r"),
+        });
         let line_end: &[u8] = if crlf_only { b"\n" } else { b"\r\n" };
         let head = header(&octets).len();
+        let path = field(&octets[..head], "return-path").unwrap_or_default();
+        let sender = path.trim().trim_start_matches('<').trim_end_matches('>').trim();
+        let sender = if is_address(sender) { sender } else { "MAILER-DAEMON" };
+        write!(self.file, "From {sender} {}", date.strftime("%a %b %e %H:%M:%S %Y"))?;
+        self.file.write_all(line_end)?;
         let mut at = 0;
         let mut status_written = false;
         for line in octets.split_inclusive(|&byte| byte == b'\n') {
@@ -265,6 +313,8 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn read(text: &[u8]) -> Vec<Result<Outgoing, String>> {
@@ -308,6 +358,114 @@ mod tests {
         assert_eq!(found.len(), messages.len());
     }
 
+    /// What any message looks like as lines: of its header, of its body, and how they end.
+    fn message() -> impl Strategy<Value = Vec<u8>> {
+        let line = prop_oneof![
+            Just("From ".to_owned()),
+            Just("From a@b.test Thu Jan  1 00:00:02 1970".to_owned()),
+            Just(">From x".to_owned()),
+            Just(">>>From ".to_owned()),
+            Just("> From x".to_owned()),
+            Just(String::new()),
+            Just("\r".to_owned()),
+            Just("Status: RO".to_owned()),
+            "[ -~]{0,20}",
+        ];
+        let field = prop_oneof![
+            Just("Return-Path: <ann@example.org>".to_owned()),
+            Just("Return-Path: <>".to_owned()),
+            Just("return-path:\tann@example.org".to_owned()),
+            Just("From: bo@example.org".to_owned()),
+            Just(">From inside the header".to_owned()),
+            Just(" folded: From x".to_owned()),
+            "[A-Z][a-z]{1,5}: [ -~]{0,20}",
+        ];
+        let end = prop_oneof![9 => Just("\r\n"), 1 => Just("\n")];
+        let fields = proptest::collection::vec((field, end.clone()), 1..5);
+        let lines = proptest::collection::vec((line, end), 0..8);
+        (fields, proptest::option::of(lines)).prop_map(|(fields, lines)| {
+            let mut octets = String::new();
+            fields.iter().for_each(|(field, end)| octets.extend([field, *end]));
+            if let Some(lines) = lines {
+                octets.push_str("\r\n");
+                lines.iter().for_each(|(line, end)| octets.extend([line, *end]));
+            }
+            octets.into_bytes()
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+
+        #[test]
+        fn any_messages_come_back(messages in proptest::collection::vec((message(), 0_i64..253_402_300_799, "S?R?F?T?D?"), 1..4)) {
+            let directory = tempfile::tempdir().unwrap();
+            let mut writer = Writer::new(directory.path(), "INBOX").unwrap();
+            for (octets, seconds, flags) in &messages {
+                writer.begin(MessageMeta { flags: flags.clone(), received_at_ms: seconds * 1000, ..MessageMeta::default() }).unwrap();
+                writer.octets(octets);
+            }
+            writer.finish().unwrap();
+            let text = std::fs::read(directory.path().join("INBOX.mbox")).unwrap();
+            let found = read(&text);
+            prop_assert_eq!(found.len(), messages.len(), "{}", String::from_utf8_lossy(&text));
+            for (found, (octets, seconds, flags)) in found.iter().zip(&messages) {
+                let found = found.as_ref().unwrap();
+                prop_assert_eq!(&found.octets[..], &octets[..], "{}", String::from_utf8_lossy(&text));
+                prop_assert_eq!(found.meta.received_at_ms, seconds * 1000);
+                prop_assert_eq!(&found.meta.flags, flags);
+            }
+        }
+    }
+
+    #[test]
+    fn from_lines() {
+        let cases = [
+            ("From a@b.test Thu Jan  1 00:00:02 1970", Some("a@b.test"), Some(2000)),
+            ("From a@b.test Thu Jan  1 00:00 1970", Some("a@b.test"), Some(0)),
+            ("From a@b.test Thu Jan 01 01:00:02 1970 +0100", Some("a@b.test"), Some(2000)),
+            ("From a@b.test Thu Jan 01 01:00:02 +0100 1970", Some("a@b.test"), Some(2000)),
+            ("From a@b.test Thu Jan 01 00:00:02 GMT 1970", Some("a@b.test"), Some(2000)),
+            ("From a@b.test", Some("a@b.test"), None),
+            ("From a@b.test yesterday", Some("a@b.test"), None),
+            ("From - Thu Jan  1 00:00:02 1970", None, Some(2000)),
+            ("From MAILER-DAEMON Thu Jan  1 00:00:02 1970", None, Some(2000)),
+            ("From 1700000000000000000@xxx Thu Jan 01 00:00:02 +0000 1970", None, Some(2000)),
+            ("From <a@b.test> Thu Jan  1 00:00:02 1970", None, Some(2000)),
+            ("From \"a b\"@b.test Thu Jan  1 00:00:02 1970", None, Some(2000)),
+            ("From a@b.test Thu Jan 99 00:00:02 1970", Some("a@b.test"), None),
+            ("From ", None, None),
+            ("From 00:00:02 1970", None, None),
+        ];
+        for (line, sender, received_at_ms) in cases {
+            let expected = FromLine { sender: sender.map(str::to_owned), received_at_ms };
+            assert_eq!(FromLine::parse(line.as_bytes()), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_senders_way_back_is_kept() {
+        let text = b"From ann@example.org Thu Jan  1 00:00:02 1970\nSubject: x\n\ny\n\n\
+                     From ann@example.org Thu Jan  1 00:00:02 1970\nReturn-Path: <bo@example.org>\n\ny\n\n\
+                     From MAILER-DAEMON Thu Jan  1 00:00:02 1970\nSubject: x\n\ny\n";
+        let found: Vec<_> = read(text).into_iter().map(|found| found.unwrap().octets).collect();
+        assert_eq!(found[0], &b"Return-Path: <ann@example.org>\r\nSubject: x\r\n\r\ny\r\n"[..]);
+        assert_eq!(found[1], &b"Return-Path: <bo@example.org>\r\n\r\ny\r\n"[..]);
+        assert_eq!(found[2], &b"Subject: x\r\n\r\ny\r\n"[..]);
+
+        let directory = tempfile::tempdir().unwrap();
+        let mut writer = Writer::new(directory.path(), "INBOX").unwrap();
+        for octets in &found {
+            writer.begin(MessageMeta { received_at_ms: 2000, ..MessageMeta::default() }).unwrap();
+            writer.octets(octets);
+        }
+        writer.finish().unwrap();
+        let text = std::fs::read_to_string(directory.path().join("INBOX.mbox")).unwrap();
+        let lines: Vec<_> = text.lines().filter(|line| line.starts_with("From ")).collect();
+        let line = |sender: &str| format!("From {sender} Thu Jan  1 00:00:02 1970");
+        assert_eq!(lines, [line("ann@example.org"), line("bo@example.org"), line("MAILER-DAEMON")]);
+    }
+
     #[test]
     fn files_of_others() {
         let text = b"From a@b.test Thu Jan  1 00:00:02 1970\nStatus: RO\nSubject: one\n\nFrom inside, no empty line\n\
@@ -315,7 +473,11 @@ mod tests {
                      From nobody\nDate: Thu, 1 Jan 1970 00:00:04 +0000\n\nlast, no end";
         let found: Vec<Outgoing> = read(text).into_iter().map(Result::unwrap).collect();
         assert_eq!(found.len(), 4);
-        assert_eq!(found[0].octets, &b"Subject: one\r\n"[..], "an empty line and `From ` begin a message");
+        assert_eq!(
+            found[0].octets,
+            &b"Return-Path: <a@b.test>\r\nSubject: one\r\n"[..],
+            "an empty line and `From ` begin a message"
+        );
         assert_eq!((found[0].meta.flags.as_str(), found[0].meta.received_at_ms), ("S", 2000));
     }
 
