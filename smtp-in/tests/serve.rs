@@ -297,6 +297,10 @@ async fn quota() {
     client.say(&format!("\r\n{text}\r\n.\r\n"), "452 4.2.2").await;
     client.expect("250 2.0.0").await;
     assert_eq!((world.inbox(world.alice).await.len(), world.inbox(world.bob).await.len()), (2, 0));
+    // One recipient that leads to both: who has it must not get it again with each new try.
+    client.begin(&["team@example.test"]).await;
+    client.say(&format!("\r\n{text}\r\n.\r\n"), "552 5.2.2").await;
+    assert_eq!((world.inbox(world.alice).await.len(), world.inbox(world.bob).await.len()), (3, 0));
 }
 
 #[tokio::test]

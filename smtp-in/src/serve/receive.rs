@@ -14,7 +14,7 @@ use super::connection::{Connection, Got};
 use crate::error::{ConnectionError, delivery_reply, spool_reply};
 use crate::events;
 use crate::reply::Reply;
-use crate::session::{Recipient, Role, Session, Verdict};
+use crate::session::{Recipient, Role, Session, Verdict, one_reply};
 use crate::wire::data::{DataReader, Piece};
 use crate::wire::header::HeaderPass;
 use crate::wire::trace::TopFields;
@@ -121,7 +121,8 @@ where
         };
         let failed = reached.iter().map(|accounts| match accounts.as_slice() {
             [] => Some(Reply::UnknownUser),
-            accounts => accounts.iter().find_map(of),
+            [one] => of(one),
+            several => one_reply(&several.iter().map(of).collect::<Vec<_>>()),
         });
         let failed: Vec<Option<Reply>> = failed.collect();
         self.session.received(Verdict::Delivered { id, failed: &failed });

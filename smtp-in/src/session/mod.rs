@@ -528,9 +528,10 @@ impl Session {
     }
 }
 
-/// SMTP has one reply for all recipients. A temporary failure of one wins, so that no mail is lost (those who have it
-/// get it twice), except for a full mailbox beside others that were served: that would go on for days.
-fn one_reply(failed: &[Option<Reply>]) -> Option<Reply> {
+/// One answer for several: SMTP has one for all recipients, and a recipient may lead to several accounts. A temporary
+/// failure of one wins, so that no mail is lost (those who have it get it twice), except for a full mailbox beside others
+/// that were served: that would go on for days.
+pub(crate) fn one_reply(failed: &[Option<Reply>]) -> Option<Reply> {
     let some_served = failed.iter().any(Option::is_none);
     let worst = failed.iter().flatten().min_by_key(|reply| reply.code() >= 500)?;
     Some(match worst {
