@@ -7,7 +7,8 @@
 //! remembers the last deliveries made to it, so that none is made twice.
 //!
 //! What the sender is told: once the intent is durable, a recipient for whom the store fails is promised
-//! ([`AccountError::Deferred`]): that counts as accepted, and a sender told otherwise would send a second copy. Who is
+//! ([`AccountError::Deferred`]): that counts as accepted, and a sender told otherwise would send a second copy. If the
+//! account is full when its turn comes, the message waits for room as long as intents are tried. Who is
 //! refused for good (over quota, say) is taken off the intent and told so, whatever became of the others: per
 //! recipient in LMTP; in SMTP, which has one answer for all, by an early refusal where that can be. After a crash the
 //! sender was told nothing and sends again: a second copy for everybody, which RFC 5321 §6.1 prefers to a lost one.
@@ -211,7 +212,7 @@ impl Delivery {
         let mut results: Vec<Result<Appended, AccountError>> = results.buffered(ACCOUNTS_AT_ONCE).collect().await;
         let promised = intent.to.clone();
         let outcomes = to.iter().copied().zip(&results).filter(|(account, _)| promised.contains(account));
-        let write = self.conclude(&intent, &holder, message.size(), outcomes);
+        let write = self.conclude(&intent, &holder, message.size(), outcomes, Told::Yes);
         for (account, result) in to.iter().zip(&mut results) {
             if promised.contains(account) && result.as_ref().is_err_and(is_temporary) {
                 *result = Err(AccountError::Deferred);
@@ -245,13 +246,15 @@ impl Delivery {
         first(account.append_prepared(inbox(account)?, vec![prepared]).await?)
     }
 
-    /// What is left of an intent after its steps: nothing, or those for whom the store failed.
+    /// What is left of an intent after its steps: nothing, or those for whom the store failed, or who filled up after
+    /// their message was promised.
     fn conclude<'a, T: 'a>(
         &self,
         intent: &Intent,
         holder: &Account,
         size: u64,
         outcomes: impl Iterator<Item = (AccountId, &'a Result<T, AccountError>)>,
+        told: Told,
     ) -> Batch {
         let mut rest = Intent { to: Vec::new(), ..intent.clone() };
         for (account, outcome) in outcomes {
@@ -259,6 +262,11 @@ impl Delivery {
                 Ok(_) => {}
                 Err(error) if is_temporary(error) => {
                     tracing::warn!(account = account.0, %error, "a promised delivery has to be tried again");
+                    rest.to.push(account);
+                }
+                Err(error @ AccountError::OverQuota { .. }) if told == Told::No => {
+                    // The sender was told that it is taken: it waits for room.
+                    tracing::warn!(account = account.0, %error, "a promised delivery waits for room");
                     rest.to.push(account);
                 }
                 Err(error) => {
@@ -357,13 +365,22 @@ impl Delivery {
         });
         let results: Vec<Result<(), AccountError>> = results.buffered(ACCOUNTS_AT_ONCE).collect().await;
         let outcomes = intent.to.iter().copied().zip(&results);
-        let batch = self.conclude(intent, &holder, row.size, outcomes);
+        let batch = self.conclude(intent, &holder, row.size, outcomes, Told::No);
         Ok(self.accounts.store().put(batch).await?)
     }
 
     fn at_work(&self) -> MutexGuard<'_, HashSet<DeliveryId>> {
         self.at_work.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether the sender hears of a refusal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// It is the answer to the delivery.
+    Yes,
+    /// The answer was given before, and was a promise; or it never came.
+    No,
 }
 
 /// Marks a delivery as being worked at.

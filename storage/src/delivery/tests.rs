@@ -144,6 +144,35 @@ async fn a_failing_store_defers_what_is_promised_and_the_sweep_delivers_it_once(
     }
 }
 
+#[tokio::test]
+async fn who_fills_up_after_a_promise_gets_it_when_there_is_room() {
+    for full in [0, 1] {
+        let store = Memory::new();
+        let delivery = node(&store);
+        for account in TO {
+            delivery.accounts.open(account).await.unwrap();
+        }
+        // The steps run one after the other here: so many commits go well before the one that fails.
+        (0..full).for_each(|_| store.inject(Operation::Commit, Fault::None));
+        store.inject(Operation::Commit, Fault::Unavailable);
+        let results = delivery.deliver(mail(100), &TO).await;
+        assert!(matches!(results[full], Err(AccountError::Deferred)), "{results:?}");
+        let account = delivery.accounts.open(TO[full]).await.unwrap();
+        account.set_quota(10).await.unwrap();
+        for _ in 0..3 {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            delivery.sweep().await.unwrap();
+            assert_eq!((inbox_of(&store, TO[full]).await.len(), intents(&store)), (0, 1));
+        }
+        account.set_quota(0).await.unwrap();
+        delivery.sweep().await.unwrap();
+        without_intents(&store).await;
+        for account in TO {
+            assert_eq!(inbox_of(&store, account).await.len(), 1);
+        }
+    }
+}
+
 /// The node dies at any of its writes: afterwards everybody has the message once, or nobody has it.
 #[tokio::test]
 async fn a_crash_at_any_write_leaves_all_or_nothing_after_the_sweep() {
