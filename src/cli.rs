@@ -254,7 +254,10 @@ pub struct Import {
     /// The format (else told from the source: a directory is a Maildir, a file is an mbox).
     #[arg(long, value_enum)]
     pub format: Option<Format>,
-    /// Pass over the first N messages of the source: its order is the same each time, so this continues an import.
+    /// Also import messages that the mailbox has already: the same octets, received in the same second.
+    #[arg(long)]
+    pub duplicates: bool,
+    /// Pass over the first N messages of the source; its order is the same each time.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub skip: u64,
     /// Where.

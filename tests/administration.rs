@@ -280,8 +280,11 @@ fn import_and_export_round_trip() {
     assert_eq!(server.terminate(), 0);
 
     // The order is the same each time, so a part can be passed over.
-    let arguments: Vec<&str> =
-        ["import", first.to_str().unwrap(), "--mailbox", "Rest", "--skip", "1"].iter().chain(&alice).copied().collect();
+    let arguments: Vec<&str> = ["import", first.to_str().unwrap(), "--mailbox", "Rest", "--skip", "1", "--duplicates"]
+        .iter()
+        .chain(&alice)
+        .copied()
+        .collect();
     assert!(expect(0, &arguments).0.starts_with("2 messages imported"));
 
     // Back in for bob, now without a server, and out again: the same files.
@@ -314,6 +317,42 @@ fn import_and_export_round_trip() {
         files.into_iter().map(|(file, octets)| (name(file), octets)).collect()
     };
     assert_eq!(seconds(files(&first)), seconds(files(&third)));
+}
+
+/// An import that is run again adds what is missing, whoever holds the data.
+#[test]
+fn an_import_is_run_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let mut server = Server::trial(&data);
+    let file = directory.path().join("old.mbox");
+    // One size, one second, so that octets decide; and more than one batch.
+    let mbox = |count: usize| -> String {
+        let message = |i| format!("From a@b.test Thu Jan  1 00:00:02 1970\nSubject: {i:04}\n\nx\n\n");
+        (0..count).map(message).collect()
+    };
+    let import = |count: usize, more: &[&str]| -> (u64, u64) {
+        std::fs::write(&file, mbox(count)).unwrap();
+        let arguments = ["import", file.to_str().unwrap(), "--account", "alice@example.test", "--json", "--data"];
+        let (out, _) = expect(0, &[&arguments[..], &[data.to_str().unwrap()], more].concat());
+        let answer: serde_json::Value = serde_json::from_str(&out).unwrap();
+        (answer["imported"].as_u64().unwrap(), answer["known"].as_u64().unwrap())
+    };
+    assert_eq!(import(70, &[]), (70, 0));
+    assert_eq!(import(70, &[]), (0, 70));
+    assert_eq!(import(100, &[]), (30, 70), "what an interrupted import left out");
+    assert_eq!(import(3, &["--mailbox", "Other"]), (3, 0), "each mailbox by itself");
+    assert_eq!(import(3, &["--duplicates"]), (3, 0));
+    let mut imap = server.imap();
+    imap.line();
+    imap.imap("LOGIN alice@example.test \"correct horse\"");
+    imap.imap("SELECT INBOX");
+    imap.imap("STORE 1:103 +FLAGS (\\Deleted)");
+    imap.imap("EXPUNGE");
+    drop(imap);
+    assert_eq!(import(2, &[]), (2, 0), "what was expunged is not there");
+    assert_eq!(server.terminate(), 0);
+    assert_eq!(import(4, &[]), (2, 2), "and without a server");
 }
 
 /// Every file below a directory, with its octets.

@@ -16,7 +16,9 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
 use super::frames::{Decoder, Frame};
-use super::operations::{self, Importer};
+use super::import::Importer;
+use super::known::Kept;
+use super::operations;
 use super::protocol::{Answer, Call, ImportInto, Imported, MessageMeta, Refusal};
 use super::socket::SocketPath;
 use crate::data;
@@ -33,7 +35,7 @@ pub struct Outgoing {
 /// The way to a data directory.
 pub enum Admin {
     /// Nobody holds it: it is open here.
-    Here(Arc<Storage>),
+    Here(Arc<Storage>, Kept),
     /// A server holds it.
     Server(Server),
 }
@@ -60,7 +62,7 @@ impl Admin {
             // Nobody listens: the socket is missing, or was left by a server that was killed.
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
                 belongs_to_posthouse(&data_dir)?;
-                Ok(Self::Here(data::open(config).await?))
+                Ok(Self::Here(data::open(config).await?, Kept::default()))
             }
             Err(error) => Err(error).with_context(|| {
                 format!("cannot reach the server of {}; run this as the user it runs as", data_dir.display())
@@ -71,7 +73,7 @@ impl Admin {
     /// One operation.
     pub async fn call(&self, call: Call) -> anyhow::Result<Answer> {
         match self {
-            Self::Here(storage) => operations::perform(storage, call).await,
+            Self::Here(storage, _) => operations::perform(storage, call).await,
             Self::Server(server) => {
                 let body = Full::from(serde_json::to_vec(&call)?);
                 let response = server.ask(Request::post("/v1/call").body(body)?).await?;
@@ -84,8 +86,8 @@ impl Admin {
     /// Adds messages to a mailbox, made when missing; what became of each, in order.
     pub async fn import(&self, into: &ImportInto, messages: Vec<Outgoing>) -> anyhow::Result<Imported> {
         match self {
-            Self::Here(storage) => {
-                let mut importer = Importer::new(storage, &into.account, &into.mailbox).await?;
+            Self::Here(storage, kept) => {
+                let mut importer = Importer::new(storage, into, kept).await?;
                 for message in messages {
                     importer.begin(message.meta).await;
                     importer.octets(&message.octets).await;
@@ -110,7 +112,7 @@ impl Admin {
     pub async fn export(&self, from: &ImportInto) -> anyhow::Result<mpsc::Receiver<Frame>> {
         let (sender, receiver) = mpsc::channel(16);
         match self {
-            Self::Here(storage) => {
+            Self::Here(storage, _) => {
                 let source = operations::export_source(storage, &from.account, &from.mailbox).await?;
                 tokio::spawn(operations::export(source, sender));
             }
@@ -125,7 +127,7 @@ impl Admin {
     /// Ends well: what was written here is flushed.
     pub async fn close(&self) -> anyhow::Result<()> {
         match self {
-            Self::Here(storage) => Ok(storage.close().await?),
+            Self::Here(storage, _) => Ok(storage.close().await?),
             Self::Server(_) => Ok(()),
         }
     }

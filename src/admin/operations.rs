@@ -6,18 +6,13 @@ use anyhow::{Context, anyhow, bail};
 use bytes::Bytes;
 use posthouse_storage::Storage;
 use posthouse_storage::account::OCTETS_MAX;
-use posthouse_storage::account::{Account, AccountError, AppendItem, Entry, FlagNames, Flags, Mailbox, MailboxId};
-use posthouse_storage::message::MessageWriter;
+use posthouse_storage::account::{Account, AccountError, Entry, FlagNames, Flags, Mailbox};
 use tokio::sync::mpsc;
 
 use super::frames::Frame;
 use super::leads::{self, Before};
-use super::protocol::{AccountLine, Answer, Call, Imported, MailboxLine, MessageMeta};
-use crate::files::MESSAGE_BYTES_MAX;
+use super::protocol::{AccountLine, Answer, Call, MailboxLine, MessageMeta};
 
-/// Messages and bytes that an import adds in one step.
-const STEP_MESSAGES: usize = 64;
-const STEP_BYTES: u64 = 8 << 20;
 /// Rows that an export reads together.
 const ROWS_TOGETHER: usize = 64;
 
@@ -127,7 +122,8 @@ async fn accounts(storage: &Storage) -> anyhow::Result<Vec<AccountLine>> {
     Ok(lines)
 }
 
-async fn account(storage: &Storage, address: &str) -> anyhow::Result<Account> {
+/// An account that is there.
+pub async fn account(storage: &Storage, address: &str) -> anyhow::Result<Account> {
     let info =
         storage.directory.account(address).await?.with_context(|| {
             format!("there is no account {address}; `posthouse account list` shows those there are")
@@ -135,111 +131,8 @@ async fn account(storage: &Storage, address: &str) -> anyhow::Result<Account> {
     Ok(storage.accounts.open(info.id).await?)
 }
 
-/// Adds messages to one mailbox, a step at a time; memory is bounded whatever comes in.
-pub struct Importer {
-    storage: Arc<Storage>,
-    account: Account,
-    mailbox: MailboxId,
-    open: Option<(MessageMeta, Result<MessageWriter, String>)>,
-    /// Finished messages not yet added, with their places in `outcomes`.
-    ready: Vec<(usize, AppendItem)>,
-    ready_bytes: u64,
-    outcomes: Imported,
-}
-
-impl Importer {
-    /// Into a mailbox of an account; made when missing, and subscribed.
-    pub async fn new(storage: &Arc<Storage>, address: &str, mailbox: &str) -> anyhow::Result<Self> {
-        let account = account(storage, address).await?;
-        let existing = account.refresh().await?.by_name(mailbox).filter(|mailbox| mailbox.selectable).map(|m| m.id);
-        let id = match existing {
-            Some(id) => id,
-            None => {
-                let id = account.create(mailbox, None).await.with_context(|| format!("mailbox {mailbox:?}"))?;
-                account.subscribe(mailbox, true).await?;
-                id
-            }
-        };
-        let (storage, ready, outcomes) = (Arc::clone(storage), Vec::new(), Vec::new());
-        Ok(Self { storage, account, mailbox: id, open: None, ready, ready_bytes: 0, outcomes })
-    }
-
-    /// A message begins; the one before is finished.
-    pub async fn begin(&mut self, meta: MessageMeta) {
-        self.end().await;
-        if self.ready.len() >= STEP_MESSAGES || self.ready_bytes >= STEP_BYTES {
-            self.step().await;
-        }
-        self.open = Some((meta, Ok(MessageWriter::new(&self.storage.spool))));
-    }
-
-    /// Octets of the message begun.
-    pub async fn octets(&mut self, octets: &[u8]) {
-        let Some((_, state)) = &mut self.open else { return };
-        let Ok(writer) = state else { return };
-        if writer.size() + octets.len() as u64 > MESSAGE_BYTES_MAX {
-            *state = Err(format!("more than {MESSAGE_BYTES_MAX} bytes"));
-        } else if let Err(error) = writer.write(octets).await {
-            *state = Err(format!("cannot be kept: {error}"));
-        }
-    }
-
-    async fn end(&mut self) {
-        let Some((meta, state)) = self.open.take() else { return };
-        let finished = match state {
-            Ok(writer) => writer.finish().await.map_err(|error| format!("cannot be kept: {error}")),
-            Err(reason) => Err(reason),
-        };
-        match finished {
-            Err(reason) => self.outcomes.push(Err(reason)),
-            Ok(message) => {
-                self.ready_bytes += message.size();
-                let item = AppendItem {
-                    message: Arc::new(message),
-                    flags: flags(&meta),
-                    received_at_ms: meta.received_at_ms,
-                    email: None,
-                };
-                self.ready.push((self.outcomes.len(), item));
-                self.outcomes.push(Err("not added".to_owned()));
-            }
-        }
-    }
-
-    /// Adds what is ready in one step; when that is refused, one by one, to tell which ones are at fault.
-    async fn step(&mut self) {
-        let (places, items): (Vec<_>, Vec<_>) = std::mem::take(&mut self.ready).into_iter().unzip();
-        self.ready_bytes = 0;
-        match self.account.append(self.mailbox, &items).await {
-            Ok(appended) => {
-                for (place, appended) in places.into_iter().zip(appended) {
-                    self.outcomes[place] = Ok(appended.uid.0.get());
-                }
-            }
-            Err(_) => {
-                for (place, item) in places.into_iter().zip(items) {
-                    let added = self.account.append(self.mailbox, std::slice::from_ref(&item)).await;
-                    self.outcomes[place] = match added.as_deref() {
-                        Ok([appended]) => Ok(appended.uid.0.get()),
-                        Ok(_) => Err("not added".to_owned()),
-                        Err(error) => Err(error.to_string()),
-                    };
-                }
-            }
-        }
-    }
-
-    /// Adds the rest; durable on return. What became of each message, in order.
-    pub async fn commit(mut self) -> Imported {
-        self.end().await;
-        if !self.ready.is_empty() {
-            self.step().await;
-        }
-        self.outcomes
-    }
-}
-
-fn flags(meta: &MessageMeta) -> FlagNames {
+/// Flags of a message to be added.
+pub fn flags(meta: &MessageMeta) -> FlagNames {
     let letters = FLAG_LETTERS.into_iter().filter(|&(letter, _)| meta.flags.contains(letter));
     let system = letters.fold(Flags::default(), |flags, (_, flag)| flags.union(flag));
     FlagNames { system, keywords: meta.keywords.clone() }

@@ -103,6 +103,9 @@ pub struct ImportInto {
     pub account: String,
     /// The mailbox; made when missing.
     pub mailbox: String,
+    /// Also messages that the mailbox has already.
+    #[serde(default)]
+    pub duplicates: bool,
 }
 
 /// What is known of a message besides its octets.
@@ -120,7 +123,19 @@ pub struct MessageMeta {
 }
 
 /// What became of each message of an import, in order.
-pub type Imported = Vec<Result<u32, String>>;
+pub type Imported = Vec<Outcome>;
+
+/// What became of one message of an import.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// It was added, under this uid.
+    Added(u32),
+    /// The mailbox had it already.
+    Known,
+    /// It cannot be added, and why.
+    Refused(String),
+}
 
 /// Why something was not done.
 #[derive(Debug, Serialize, Deserialize)]

@@ -24,7 +24,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::frames::{Decoder, Frame};
-use super::operations::{self, Importer};
+use super::import::Importer;
+use super::known::Kept;
+use super::operations;
 use super::protocol::{Call, ImportInto, Refusal};
 use super::socket::SocketPath;
 
@@ -65,6 +67,7 @@ impl AdminSocket {
     /// Serves until `token` is cancelled; calls in hand are finished in `tracker`.
     pub async fn serve(self, storage: Arc<Storage>, tracker: TaskTracker, token: CancellationToken) {
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let kept = Kept::default();
         loop {
             let place = Arc::clone(&places).acquire_owned().await;
             let accepted = tokio::select! {
@@ -79,11 +82,11 @@ impl AdminSocket {
                     continue;
                 }
             };
-            let (storage, token) = (Arc::clone(&storage), token.clone());
+            let (storage, kept, token) = (Arc::clone(&storage), kept.clone(), token.clone());
             tracker.spawn(async move {
                 let service = service_fn(move |request| {
-                    let storage = Arc::clone(&storage);
-                    async move { Ok::<_, Infallible>(route(&storage, request).await) }
+                    let (storage, kept) = (Arc::clone(&storage), kept.clone());
+                    async move { Ok::<_, Infallible>(route(&storage, &kept, request).await) }
                 });
                 let connection = hyper::server::conn::http1::Builder::new()
                     .timer(TokioTimer::new())
@@ -114,11 +117,11 @@ impl Drop for AdminSocket {
     }
 }
 
-async fn route(storage: &Arc<Storage>, request: Request<Incoming>) -> Response<Body> {
+async fn route(storage: &Arc<Storage>, kept: &Kept, request: Request<Incoming>) -> Response<Body> {
     let path = request.uri().path().to_owned();
     let answer = match (request.method(), path.as_str()) {
         (&Method::POST, "/v1/call") => call(storage, request).await,
-        (&Method::POST, "/v1/import") => import(storage, request).await,
+        (&Method::POST, "/v1/import") => import(storage, kept, request).await,
         (&Method::POST, "/v1/export") => export(storage, request).await,
         _ => return json(StatusCode::NOT_FOUND, &Refusal { error: "no such call".to_owned() }),
     };
@@ -138,9 +141,9 @@ async fn call(storage: &Arc<Storage>, request: Request<Incoming>) -> anyhow::Res
     Ok(json(StatusCode::OK, &answer))
 }
 
-async fn import(storage: &Arc<Storage>, request: Request<Incoming>) -> anyhow::Result<Response<Body>> {
+async fn import(storage: &Arc<Storage>, kept: &Kept, request: Request<Incoming>) -> anyhow::Result<Response<Body>> {
     let into: ImportInto = header(&request)?;
-    let mut importer = Importer::new(storage, &into.account, &into.mailbox).await?;
+    let mut importer = Importer::new(storage, &into, kept).await?;
     let (mut body, mut decoder) = (request.into_body(), Decoder::default());
     loop {
         while let Some(frame) = decoder.next()? {

@@ -46,7 +46,7 @@ async fn export(admin: &Arc<Admin>, arguments: &Export) -> anyhow::Result<(u64, 
     let bar = bar(mailboxes.iter().map(|mailbox| mailbox.messages).sum(), false);
     let mut messages = 0;
     for mailbox in &mailboxes {
-        let from = ImportInto { account: arguments.account.clone(), mailbox: mailbox.name.clone() };
+        let from = ImportInto { account: arguments.account.clone(), mailbox: mailbox.name.clone(), duplicates: false };
         let exported = one(admin, &from, &arguments.target, arguments.format, &bar).await;
         messages += exported.with_context(|| format!("mailbox {:?}, after {messages} messages", mailbox.name))?;
     }

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{say, with_admin};
 use crate::admin::Admin;
 use crate::admin::client::Outgoing;
-use crate::admin::protocol::ImportInto;
+use crate::admin::protocol::{ImportInto, Outcome};
 use crate::cli::{Format, Import};
 use crate::failure::{Failure, Result};
 use crate::files::{self, Found};
@@ -24,6 +24,8 @@ const BATCH_BYTES: usize = 4 << 20;
 #[derive(Debug, Default)]
 struct Tally {
     imported: u64,
+    /// Messages that the mailbox had already.
+    known: u64,
     failed: u64,
     /// Messages of the source that were dealt with, either way.
     seen: u64,
@@ -43,14 +45,18 @@ pub async fn run(arguments: Import) -> Result<ExitCode> {
     let bar = bar(source.total, source.in_bytes);
     let tally = with_admin(&arguments.at, async |admin| import(&admin, &arguments, source, &bar).await).await?;
     bar.finish_and_clear();
-    let Tally { imported, failed, seen, interrupted } = tally;
-    say(arguments.at.json, &json!({ "imported": imported, "failed": failed, "interrupted": interrupted }), || {
+    let Tally { imported, known, failed, seen, interrupted } = tally;
+    let answer = json!({ "imported": imported, "known": known, "failed": failed, "interrupted": interrupted });
+    say(arguments.at.json, &answer, || {
         let mut text = format!("{imported} messages imported");
+        if known > 0 {
+            text.push_str(&format!(", {known} passed over (there already)"));
+        }
         if failed > 0 {
             text.push_str(&format!(", {failed} skipped (reasons above)"));
         }
         if interrupted {
-            text.push_str(&format!("; interrupted: continue with --skip {seen}"));
+            text.push_str(&format!("; interrupted: run it again to continue (--skip {seen} saves time)"));
         }
         text
     })?;
@@ -137,24 +143,31 @@ async fn send(
     tally: &mut Tally,
     bar: &ProgressBar,
 ) -> anyhow::Result<()> {
-    let into = ImportInto { account: arguments.account.clone(), mailbox: batch.mailbox };
+    let into =
+        ImportInto { account: arguments.account.clone(), mailbox: batch.mailbox, duplicates: arguments.duplicates };
     let outcomes = match admin.import(&into, batch.messages).await {
         Ok(outcomes) => outcomes,
         // There is nothing to continue.
         Err(error) if tally.imported == 0 => return Err(error),
         Err(error) => {
             let (imported, seen) = (tally.imported, tally.seen);
-            let hint = format!("{imported} messages were imported before this; continue with --skip {seen}");
+            let hint = format!(
+                "{imported} messages were imported before this; run it again to continue (--skip {seen} saves time)"
+            );
             return Err(error.context(hint));
         }
     };
     for (place, outcome) in batch.places.iter().zip(outcomes) {
         match outcome {
-            Ok(_) => {
+            Outcome::Added(_) => {
                 tally.imported += 1;
                 tally.seen += 1;
             }
-            Err(reason) => skipped(place, &reason, tally, bar),
+            Outcome::Known => {
+                tally.known += 1;
+                tally.seen += 1;
+            }
+            Outcome::Refused(reason) => skipped(place, &reason, tally, bar),
         }
     }
     Ok(())
