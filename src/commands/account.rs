@@ -42,7 +42,7 @@ pub async fn run(action: AccountAction) -> Result<ExitCode> {
         AccountAction::List { at } => {
             let accounts = administer(&at, async |admin| match admin.call(Call::AccountList).await? {
                 Answer::Accounts(accounts) => Ok(accounts),
-                other => bail!("unexpected answer {other:?}"),
+                _ => bail!("the server answers in another version's way; use the posthouse that it was started from"),
             })
             .await?;
             let rows: Vec<_> = accounts

@@ -28,7 +28,7 @@ pub async fn run(action: AliasAction) -> Result<ExitCode> {
         AliasAction::List { at } => {
             let aliases = administer(&at, async |admin| match admin.call(Call::AliasList).await? {
                 Answer::Aliases(aliases) => Ok(aliases),
-                other => bail!("unexpected answer {other:?}"),
+                _ => bail!("the server answers in another version's way; use the posthouse that it was started from"),
             })
             .await?;
             let rows: Vec<_> = aliases

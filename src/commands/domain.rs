@@ -28,7 +28,7 @@ pub async fn run(action: DomainAction) -> Result<ExitCode> {
         DomainAction::List { at } => {
             let domains = administer(&at, async |admin| match admin.call(Call::DomainList).await? {
                 Answer::Domains(domains) => Ok(domains),
-                other => bail!("unexpected answer {other:?}"),
+                _ => bail!("the server answers in another version's way; use the posthouse that it was started from"),
             })
             .await?;
             say(at.json, &domains, || domains.join("\n"))

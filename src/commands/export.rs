@@ -33,7 +33,7 @@ async fn export(admin: &Arc<Admin>, arguments: &Export) -> anyhow::Result<(u64, 
     let call = Call::Mailboxes { account: arguments.account.clone() };
     let mut mailboxes = match admin.call(call).await? {
         Answer::Mailboxes(mailboxes) => mailboxes,
-        other => bail!("unexpected answer {other:?}"),
+        _ => bail!("the server answers in another version's way; use the posthouse that it was started from"),
     };
     if let Some(only) = &arguments.mailbox {
         mailboxes.retain(|mailbox| mailbox.name == *only);
@@ -96,7 +96,9 @@ async fn one(
         Writer::Maildir(writer) => {
             let left_out = writer.finish()?;
             if !left_out.is_empty() {
-                bar.suspend(|| eprintln!("{}: a Maildir has no room for the keywords {left_out:?}", from.mailbox));
+                bar.suspend(|| {
+                    eprintln!("{}: a Maildir has no room for the keywords {}", from.mailbox, left_out.join(", "))
+                });
             }
         }
     }
